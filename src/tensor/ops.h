@@ -209,14 +209,18 @@ struct trl_op_sumsq {
 };
 
 /* torch.optim.AdamW: p *= 1 - lr*wd; m,v EMA of g*grad_scale; p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).
- * Types of p, g, m, v may be bf16: computed in float32, each stored with one rounding, as torch's plain (foreach)
- * implementation rounds. p_copy: NULL or a copy of p rounded to copy_dtype (mixed precision). */
+ * Types of p, g, m, v may be 16 bits wide. fused: computed in float32, each stored with one rounding (torch's fused
+ * kernel); plain: every step of torch's single-tensor loop rounds to the type of what it writes. In float32 both agree.
+ * g * grad_scale is rounded to g's type. p_copy: NULL or a copy of p rounded to copy_dtype (mixed precision).
+ * Hyperparameters are doubles because torch derives 1 - beta etc. in double. (Same remarks for the other optimisers; they
+ * follow their plain loops.) */
 struct trl_op_adamw {
     int64_t n;
     void *p, *m, *v, *p_copy;
     const void *g;
-    float lr, beta1, beta2, eps, weight_decay, grad_scale;
+    double lr, beta1, beta2, eps, weight_decay, grad_scale;
     double bias1, bias2; /* 1 - beta^t */
+    bool fused;
     enum trl_dtype p_dtype, g_dtype, state_dtype, copy_dtype;
 };
 /* torch.optim.SGD: g += wd*p; buf = momentum*buf + (1-dampening)*g (first step: buf = g); p -= lr*(nesterov ? g+mu*buf : buf) */
@@ -224,7 +228,7 @@ struct trl_op_sgd {
     int64_t n;
     void *p, *buf, *p_copy; /* buf NULL: no momentum */
     const void *g;
-    float lr, momentum, dampening, weight_decay, grad_scale;
+    double lr, momentum, dampening, weight_decay, grad_scale;
     bool nesterov, first;
     enum trl_dtype p_dtype, g_dtype, state_dtype, copy_dtype;
 };
@@ -233,7 +237,7 @@ struct trl_op_lion {
     int64_t n;
     void *p, *m, *p_copy;
     const void *g;
-    float lr, beta1, beta2, weight_decay, grad_scale;
+    double lr, beta1, beta2, weight_decay, grad_scale;
     enum trl_dtype p_dtype, g_dtype, state_dtype, copy_dtype;
 };
 /* transformers' Adafactor on one tensor seen as [rows, cols] (rows 1: a vector, unfactored: row_sq NULL, sq = second
@@ -244,7 +248,7 @@ struct trl_op_adafactor {
     const void *g;
     float *row_sq, *col_sq, *sq, *m; /* m NULL: no first moment (beta1 None) */
     float *scratch;                  /* [batch*rows*cols] float */
-    float lr, eps1, clip_threshold, beta2t, beta1, weight_decay, grad_scale;
+    double lr, eps1, clip_threshold, beta2t, beta1, weight_decay, grad_scale;
     enum trl_dtype p_dtype, g_dtype, copy_dtype;
 };
 
