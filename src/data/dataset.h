@@ -15,11 +15,12 @@
 #include "data/template.h"
 #include "data/tokenizer.h"
 
+enum { TRL_IGNORE_LABEL = -100 }; /* a label that is not in the loss */
+
 /* One prepared row (a packed row holds several documents). */
 struct trl_row {
-    const int32_t *ids;         /* [len] */
-    const int32_t *labels;      /* [len], -100: not in the loss; NOT shifted; position-0 masking of packed docs not yet done */
-    const int32_t *doc_len;     /* [n_docs] lengths, sum = len; NULL when the row is one document */
+    const int32_t *ids;     /* [len] */
+    const int32_t *doc_len; /* [n_docs] lengths, sum = len; NULL when the row is one document */
     int64_t len, n_docs;
 };
 
@@ -39,6 +40,9 @@ int trl_dataset_open_sft(struct trl_dataset **ret_train, struct trl_dataset **re
 void trl_dataset_free(struct trl_dataset *d);
 int64_t trl_dataset_n_rows(const struct trl_dataset *d);
 void trl_dataset_get_row(const struct trl_dataset *d, int64_t i, struct trl_row *ret);
+/* ret[len]: labels, -100: not in the loss; NOT shifted; position-0 masking of packed docs not yet done. Labels that equal the
+ * ids are not stored, masks take one bit a token: hence a copy. */
+void trl_dataset_copy_labels(const struct trl_dataset *d, int64_t i, int32_t *ret);
 int64_t trl_dataset_n_tokens(const struct trl_dataset *d);
 int64_t trl_dataset_max_len(const struct trl_dataset *d);
 /* True: collate padding-free (bfd packing or padding_free): one row without attention mask; labels at position 0 of a doc are -100. */

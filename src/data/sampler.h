@@ -5,6 +5,8 @@
  * Which rows make which batch: TRL's own order. random: torch.randperm with seed (data_seed or seed) + epoch; sequential; group_by_length.
  * Batches of B rows are cut from the permutation; batch k goes to rank k mod W; the tail is completed by cycling from the start
  * (even_batches) unless drop_last. Seekable: any (epoch, micro-step, rank) is computed directly.
+ * group_by_length: transformers draws from torch's global generator (seeded with `seed`, never data_seed), where every start of a
+ * data loader takes two words first; evaluations in between, which would take two words each, are not followed.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +22,7 @@ struct trl_sampler_options {
     int64_t batch_size; /* B, rows per rank and micro-step */
     int world;
     bool drop_last;
-    int64_t group_window; /* group_by_length: rows of a mega-batch follow from B * world * GA as in transformers */
+    int64_t group_window; /* group_by_length: B * gradient accumulation steps; mega-batches are min(n / (4 * it), 50) of it */
 };
 struct trl_sampler;
 int trl_sampler_new(struct trl_sampler **ret, const struct trl_dataset *d, const struct trl_sampler_options *opt,
