@@ -3,8 +3,9 @@
 #define TRL_COMM_COMM_H
 /*
  * Ranks and collectives behind one table: self (one rank), mpi; later tcp and nccl. Buffers are host (or device, for nccl) memory.
- * Collectives are called by all ranks in the same order. Sums have a fixed order: equal inputs and an equal layout give equal bits,
- * the same on every rank. Failures return TRL_E_COMM.
+ * Collectives are called by all ranks in the same order, by one thread of each. Sums have a fixed order (by rank within a node,
+ * then by node): equal inputs and an equal layout give equal bits, the same on every rank. Failures return TRL_E_COMM.
+ * Waiting sleeps: it takes no core from ranks that compute.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,9 +29,11 @@ struct trl_comm_ops {
     int (*allreduce_f64)(struct trl_comm *c, double *buf, size_t n, int op /* enum trl_comm_op */, struct trl_err *err);
     int (*allgather)(struct trl_comm *c, const void *send, size_t bytes, void *recv, struct trl_err *err);
     int (*bcast)(struct trl_comm *c, void *buf, size_t bytes, int root, struct trl_err *err);
+    int (*node_bcast)(struct trl_comm *c, void *buf, size_t bytes, struct trl_err *err); /* each node: from its first rank */
     int (*barrier)(struct trl_comm *c, struct trl_err *err);
-    /* Overlapped sum: starts in the background (a communication thread), wait() ends it. Requests complete in order of start. */
-    int (*allreduce_start)(struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, struct trl_comm_request **ret,
+    /* Overlapped sum, times `scale` before it is rounded: starts in the background (a communication thread), wait() ends it and
+     * must be called once for each. Requests complete in order of start; other collectives come after those started before. */
+    int (*allreduce_start)(struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, float scale, struct trl_comm_request **ret,
         struct trl_err *err);
     int (*wait)(struct trl_comm *c, struct trl_comm_request *r, struct trl_err *err);
     void (*abort)(struct trl_comm *c, int exit_code); /* ends all ranks, does not return */
@@ -45,8 +48,8 @@ void trl_comm_open_self(struct trl_comm *c);
 int trl_comm_open(struct trl_comm *c, struct trl_err *err);
 void trl_comm_close(struct trl_comm *c);
 
-/* All ranks learn the worst status and the text of the lowest failing rank (prefixed "rank R on HOST: "). Every set-up step that may fail
- * on one rank alone ends with it. Returns the agreed status; err is filled on all ranks. */
+/* All ranks learn status and text of the lowest failing rank (prefixed "rank R on HOST: "). Every set-up step that may fail on one rank
+ * alone ends with it. Returns the agreed status; err is filled on all ranks. */
 int trl_comm_agree(struct trl_comm *c, int rc, struct trl_err *err);
 
 /* Start this program again under mpirun with n processes (exec; returns only on failure). */
