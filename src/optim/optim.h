@@ -50,8 +50,7 @@ void trl_optim_free(struct trl_optim *o);
 int trl_optim_grad_norm(struct trl_optim *o, double grad_scale, double *ret, struct trl_err *err);
 /* min(1, max_grad_norm / (norm + 1e-6)), 1 without clipping */
 double trl_optim_clip_coef(const struct trl_optim *o, double norm);
-/* One step with gradients grad_scale * g (clip coefficient times 1/loss scale). Gradients are not cleared; those in 16 bits are
- * scaled in place. */
+/* One step with gradients grad_scale * g (clip coefficient times 1/loss scale). Gradients are not cleared. */
 int trl_optim_step(struct trl_optim *o, double lr, double grad_scale, struct trl_err *err);
 
 enum trl_optim_kind trl_optim_get_kind(const struct trl_optim *o);
@@ -61,9 +60,6 @@ int64_t trl_optim_steps(const struct trl_optim *o); /* done so far */
  * any number of ranks can read it; step count and names in the metadata. Loading checks names, shapes and optimiser. */
 int trl_optim_save(struct trl_optim *o, const char *path, struct trl_err *err);
 int trl_optim_load(struct trl_optim *o, const char *path, struct trl_err *err);
-
-/* Does weight decay apply to this parameter name (transformers: no biases, no norms)? */
-bool trl_optim_name_decays(const char *name);
 
 /* Dynamic loss scale of fp16, as torch.amp.GradScaler. */
 struct trl_scaler {
