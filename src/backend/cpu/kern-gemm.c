@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * float32 inner kernel: MR x (3 vectors) sums live in registers; per step of k three loads of B, MR broadcasts of A,
+ * 3*MR multiply-adds. Panels are [k][width]. 16-bit factors are widened (after rounding) when they are packed.
+ */
+#include "backend/cpu/kern.h"
+
+enum { MR = VW == 16 ? 8 : 4, NV = 3, NR = NV * VW };
+
+/* [k][width] from rows of k: 16 x 16 pieces go through a buffer so that both sides are walked in lines. */
+INLINE void pack_transposed(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0,
+    int64_t k, enum trl_dtype t, enum trl_dtype round)
+{
+    for (int64_t p = 0; p < k; p += VW) {
+        int64_t np = trl_min64(VW, k - p);
+        for (int64_t i = 0; i < rows; i++) {
+            float line[VW];
+            v_storef(line, v_round(round, v_load_n(t, s->p, (i0 + i) * s->ld + k0 + p, np)));
+            for (int64_t q = 0; q < np; q++)
+                dst[(p + q) * width + i] = line[q];
+        }
+        for (int64_t q = 0; q < np; q++)
+            for (int64_t i = rows; i < width; i++)
+                dst[(p + q) * width + i] = 0;
+    }
+}
+
+INLINE void pack_straight(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0,
+    int64_t k, enum trl_dtype t, enum trl_dtype round)
+{
+    for (int64_t p = 0; p < k; p++) {
+        int64_t i = 0;
+        for (; i + VW <= rows; i += VW)
+            v_storef(dst + p * width + i, v_round(round, v_load(t, s->p, (k0 + p) * s->ld + i0 + i)));
+        for (; i < rows; i++) {
+            float x = trl_dtype_load(t, s->p, (size_t)((k0 + p) * s->ld + i0 + i));
+            uint16_t h;
+            if (round != TRL_DTYPE_F32) {
+                trl_dtype_store(round, &h, 0, x);
+                x = trl_dtype_load(round, &h, 0);
+            }
+            dst[p * width + i] = x;
+        }
+        for (; i < width; i++)
+            dst[p * width + i] = 0;
+    }
+}
+
+#if TRL_KERN_LEVEL == 2
+/* 16 rows of 16 floats at s (stride ld), transposed to d (stride width) */
+INLINE void transpose16(float *d, int64_t width, const float *s, int64_t ld)
+{
+    __m512 r[16], t[16];
+    for (int i = 0; i < 16; i++)
+        r[i] = _mm512_loadu_ps(s + i * ld);
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            __m512d a = _mm512_castps_pd(t[i + j]), b = _mm512_castps_pd(t[i + 2 + j]);
+            r[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            r[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+        t[8 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+        t[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm512_storeu_ps(d + i * width, _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88));
+        _mm512_storeu_ps(d + (8 + i) * width, _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd));
+        _mm512_storeu_ps(d + (4 + i) * width, _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88));
+        _mm512_storeu_ps(d + (12 + i) * width, _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd));
+    }
+}
+#endif
+
+static void pack(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+{
+    enum trl_dtype round = s->round == s->dtype ? TRL_DTYPE_F32 : s->round; /* already of that type */
+#if TRL_KERN_LEVEL == 2
+    if (s->k_contig && s->dtype == TRL_DTYPE_F32 && round == TRL_DTYPE_F32 && width % 16 == 0 && rows == width) {
+        const float *p = (const float *)s->p + i0 * s->ld + k0;
+        int64_t q = 0;
+        for (; q + 16 <= k; q += 16)
+            for (int i = 0; i < width; i += 16)
+                transpose16(dst + q * width + i, width, p + i * s->ld + q, s->ld);
+        if (q < k)
+            pack_transposed(dst + q * width, width, s, i0, rows, k0 + q, k - q, TRL_DTYPE_F32, TRL_DTYPE_F32);
+        return;
+    }
+#endif
+    if (s->dtype == TRL_DTYPE_F32 && round == TRL_DTYPE_F32) {
+        if (s->k_contig)
+            pack_transposed(dst, width, s, i0, rows, k0, k, TRL_DTYPE_F32, TRL_DTYPE_F32);
+        else
+            pack_straight(dst, width, s, i0, rows, k0, k, TRL_DTYPE_F32, TRL_DTYPE_F32);
+    } else if (s->k_contig) {
+        pack_transposed(dst, width, s, i0, rows, k0, k, s->dtype, round);
+    } else {
+        pack_straight(dst, width, s, i0, rows, k0, k, s->dtype, round);
+    }
+}
+
+static void pack_a(void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+{
+    pack(dst, MR, src, i0, rows, k0, k);
+}
+
+static void pack_b(void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+{
+    pack(dst, NR, src, i0, rows, k0, k);
+}
+
+static void micro(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool load)
+{
+    const float *pa = a, *pb = b;
+    vf acc[MR][NV];
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < NV; j++)
+            acc[i][j] = load ? v_loadf(c + i * ldc + j * VW) : v_zero();
+    for (int64_t p = 0; p < k; p++) {
+        vf b0 = v_loadf(pb), b1 = v_loadf(pb + VW), b2 = v_loadf(pb + 2 * VW);
+#pragma GCC unroll 8
+        for (int i = 0; i < MR; i++) {
+            vf x = v_set(pa[i]);
+            acc[i][0] = v_fma(x, b0, acc[i][0]);
+            acc[i][1] = v_fma(x, b1, acc[i][1]);
+            acc[i][2] = v_fma(x, b2, acc[i][2]);
+        }
+        pa += MR;
+        pb += NR;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < NV; j++)
+            v_storef(c + i * ldc + j * VW, acc[i][j]);
+}
+
+const struct trl_gemm_kern KERN(gemm_f32) = {
+    .name = VW == 16 ? "f32 8x48 zmm" : VW == 8 ? "f32 4x24 ymm" : "f32 4x12 vectors",
+    .mr = MR,
+    .nr = NR,
+    .k_step = 1,
+    .elem = 4,
+    .k_block = 1024,
+    .pack_a = pack_a,
+    .pack_b = pack_b,
+    .micro = micro,
+};
+
+INLINE void finish_tile(const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc, int64_t ld_acc,
+    enum trl_dtype t)
+{
+    vf alpha = v_set(o->alpha), beta = v_set(o->beta);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j += VW) {
+            int64_t n = trl_min64(VW, cols - j), at = i * o->ldc + j;
+            vf v = v_loadf(acc + i * ld_acc + j) * alpha;
+            if (o->beta != 0)
+                v = v_fma(beta, v_load_n(t, o->c, at, n), v);
+            if (o->bias)
+                v += v_load_n(o->bias_dtype, o->bias, o->bias_at + j, n);
+            v_store_n(t, o->c, at, n, v);
+        }
+}
+
+void KERN(gemm_finish)(const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc, int64_t ld_acc)
+{
+    if (o->c_dtype == TRL_DTYPE_F32)
+        finish_tile(o, rows, cols, acc, ld_acc, TRL_DTYPE_F32);
+    else if (o->c_dtype == TRL_DTYPE_BF16)
+        finish_tile(o, rows, cols, acc, ld_acc, TRL_DTYPE_BF16);
+    else
+        finish_tile(o, rows, cols, acc, ld_acc, TRL_DTYPE_F16);
+}
