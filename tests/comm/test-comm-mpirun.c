@@ -14,9 +14,9 @@ static double seconds;
 static int run(int ranks, const char *env, const char *mode)
 {
     char cmd[2048];
-    const char *worker = getenv("TRL_COMM_WORKER");
+    const char *worker = getenv(strcmp(mode, "exchange") == 0 ? "TRL_EXCHANGE_WORKER" : "TRL_COMM_WORKER");
     if (!worker)
-        fail_msg("TRL_COMM_WORKER is not set");
+        fail_msg("TRL_COMM_WORKER and TRL_EXCHANGE_WORKER must name the programs");
     if (ranks == 0)
         snprintf(cmd, sizeof(cmd), "%s timeout 40 '%s' %s 2>&1", env, worker, mode);
     else
@@ -66,6 +66,14 @@ static void test_several_nodes(void **state)
     expect_ok(4, "TRL_COMM_RANKS_PER_NODE=2", "all");
     expect_ok(3, "TRL_COMM_RANKS_PER_NODE=1", "all");
     expect_ok(4, "TRL_COMM_RANKS_PER_NODE=3", "all"); /* uneven */
+}
+
+static void test_exchange(void **state)
+{
+    expect_ok(0, "", "exchange");
+    need_mpirun();
+    for (int n = 2; n <= 4; n++)
+        expect_ok(n, "", "exchange");
 }
 
 static void test_wrong_use(void **state)
@@ -140,6 +148,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_alone),
     cmocka_unit_test(test_one_node),
     cmocka_unit_test(test_several_nodes),
+    cmocka_unit_test(test_exchange),
     cmocka_unit_test(test_wrong_use),
     cmocka_unit_test(test_starts_mpirun),
     cmocka_unit_test(test_killed_rank),
