@@ -242,6 +242,22 @@ static void test_place(struct trl_comm *c)
         c->local_rank, c->node_rank, c->n_nodes);
 }
 
+/* The ranks of a node divide its cores. */
+static void test_bind(struct trl_comm *c)
+{
+    static struct trl_bind_plan p;
+    OK(trl_comm_bind_plan(c, 0, &p, &err));
+    struct trl_cpuset *all = trl_calloc((size_t)c->world, sizeof(*all));
+    OK(c->ops->allgather(c, &p.cpus, sizeof(p.cpus), all, &err));
+    CHECK(p.n_threads >= 1 && p.text[0], "%d threads", p.n_threads);
+    for (int r = 0; r < c->world; r++)
+        for (int i = 0; i < TRL_MAX_CPUS && ranks_per_node(c) == c->world; i++)
+            CHECK(r == c->rank || !trl_cpuset_has(&p.cpus, i) || !trl_cpuset_has(&all[r], i), "CPU %d is used by ranks %d and %d", i,
+                r, c->rank);
+    trl_free(all);
+    CHECK(trl_comm_bind_plan(c, TRL_BIND_MAX_THREADS + 1, &p, &err) == TRL_E_RANGE, "too many threads");
+}
+
 /* ---- the watch: these end the job ---- */
 
 static void step_forever(struct trl_comm *c, int64_t bad_step, const char *how)
@@ -302,7 +318,7 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(struct trl_comm *);
     } modes[] = {{"exact", test_exact}, {"order", test_order}, {"small", test_small}, {"agree", test_agree}, {"overlap", test_overlap},
-        {"node-once", test_node_once}, {"place", test_place}, {"mismatch", test_mismatch}, {"leave", test_leave}, {"bench", bench}};
+        {"node-once", test_node_once}, {"place", test_place}, {"bind", test_bind}, {"mismatch", test_mismatch}, {"leave", test_leave}, {"bench", bench}};
     const char *mode = argc > 1 ? argv[1] : "";
     if (strcmp(mode, "exec") == 0 && !getenv("OMPI_COMM_WORLD_SIZE") && !getenv("PMI_SIZE")) {
         char *args[] = {argv[0], (char *)"place", NULL};
@@ -324,7 +340,7 @@ int main(int argc, char **argv)
         return 0;
     }
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
-        if (strcmp(modes[i].name, mode) == 0 || (strcmp(mode, "all") == 0 && i < 7))
+        if (strcmp(modes[i].name, mode) == 0 || (strcmp(mode, "all") == 0 && i < 8))
             modes[i].run(&c);
     trl_comm_close(&c);
     return 0;
