@@ -42,8 +42,8 @@ struct trl_config {
     /* worked out from the options */
     int64_t max_shard_bytes;
     bool flat;           /* batches are joined without pads: padding_free, or packing with bfd or bfd_split */
-    bool from_accelerate; /* an accelerate file was read */
-    const char *accelerate_path;
+    const char *accelerate_path;     /* of the accelerate file that was read; NULL: none */
+    const char *accelerate_gpu_type; /* its distributed_type when it asks for GPUs (overridden by use_cpu) */
 
     /* private */
     struct trl_arena arena;
@@ -58,6 +58,9 @@ void trl_config_release(struct trl_config *cfg); /* zeroed structs are fine */
 /* Where an option's value came from: "default", "--NAME on the command line", "run.yaml:12". NULL: no such option. */
 const char *trl_config_source(const struct trl_config *cfg, const char *name);
 bool trl_config_is_given(const struct trl_config *cfg, const char *name);
+
+/* What training cannot do without: model_name_or_path and dataset_name or datasets. */
+int trl_config_require(const struct trl_config *cfg, struct trl_err *err);
 
 /* Say once (rank 0, after trl_log_init) which given options have no effect and what was adjusted. */
 void trl_config_log_notices(const struct trl_config *cfg);
