@@ -96,6 +96,22 @@ static bool sum_sixty(const char *s, const char *end, struct sum *ret)
     return n_parts > 1;
 }
 
+/* Number text without '_' through the strict reader. */
+static bool read_float(const char *s, double *ret)
+{
+    char buf[512];
+    size_t n = 0;
+    for (; *s; s++) {
+        if (*s == '_')
+            continue;
+        if (n + 1 >= sizeof(buf))
+            return false;
+        buf[n++] = *s;
+    }
+    buf[n] = 0;
+    return trl_parse_f64(buf, ret);
+}
+
 static bool scan_int(const char *s, struct trl_yaml_scalar *ret)
 {
     bool neg = *s == '-';
@@ -116,6 +132,8 @@ static bool scan_int(const char *s, struct trl_yaml_scalar *ret)
         return false;
     ret->f = neg ? -sum.f : sum.f;
     ret->big = sum.big || sum.u > (unsigned long long)LLONG_MAX + neg;
+    if (ret->big && *p != '0' && !strchr(p, ':'))
+        read_float(s, &ret->f); /* rounded once */
     if (ret->big)
         ret->i = neg ? LLONG_MIN : LLONG_MAX;
     else
@@ -128,22 +146,6 @@ static const char *skip_digits(const char *p)
     while ((*p >= '0' && *p <= '9') || *p == '_')
         p++;
     return p;
-}
-
-/* Number text without '_' through the strict reader. */
-static bool read_float(const char *s, double *ret)
-{
-    char buf[512];
-    size_t n = 0;
-    for (; *s; s++) {
-        if (*s == '_')
-            continue;
-        if (n + 1 >= sizeof(buf))
-            return false;
-        buf[n++] = *s;
-    }
-    buf[n] = 0;
-    return trl_parse_f64(buf, ret);
 }
 
 static bool scan_float(const char *s, double *ret)

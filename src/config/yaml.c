@@ -462,7 +462,6 @@ int trl_yaml_parse(struct trl_yaml *y, const char *text, size_t len, const char 
     if (!rc && !yaml_parser_initialize(&r.parser))
         rc = trl_fail_nomem(err, 0, "the YAML parser");
     if (!rc) {
-        yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
         yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, len);
         rc = read_document(&r);
         if (r.have_ev)
