@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/str.h"
 #include "metrics/phases.h"
 #include "metrics/trainer-state.h"
 
@@ -21,8 +22,9 @@ enum { TRL_METER_MAX = 64 };
 struct trl_meter {
     bool nan_inf_filter;  /* logging_nan_inf_filter */
     float loss_sum;       /* of the returned loss of each micro-step since the last log */
+    int64_t start_step;   /* global_step at the start of this process */
     int64_t last_logged;  /* global_step of the last log */
-    double total_loss;    /* of all logs of this process: train_loss = total_loss / steps of this process */
+    double total_loss;    /* of all logs of this process */
     int n;
     struct trl_meter_item {
         char name[48];
@@ -40,6 +42,8 @@ void trl_meter_set(struct trl_meter *m, const char *name, double value); /* the 
 /* The loss to log: mean_loss_sum (the ranks' mean of m->loss_sum) over the steps since the last log. Clears the loss and counts it into
  * total_loss. */
 double trl_meter_take_loss(struct trl_meter *m, double mean_loss_sum, int64_t global_step);
+/* The final train_loss: mean over the steps of this process. mean_loss_sum: of what was not logged yet. */
+double trl_meter_train_loss(const struct trl_meter *m, double mean_loss_sum, int64_t global_step);
 /* Append all metrics to `record` with a prefix ("" or "eval_") and clear them. */
 int trl_meter_take(struct trl_meter *m, const char *prefix, json_t *record, struct trl_err *err);
 
@@ -47,7 +51,7 @@ int trl_meter_take(struct trl_meter *m, const char *prefix, json_t *record, stru
 struct trl_metrics_options {
     bool enabled;            /* rank 0 */
     const char *output_dir;
-    bool resumed;            /* append to metrics.jsonl instead of starting it anew */
+    bool resumed;            /* keep metrics.jsonl up to state->global_step and append, instead of starting it anew */
     bool tensorboard;        /* report_to */
     const char *logging_dir; /* NULL: TENSORBOARD_LOGGING_DIR, else output_dir/runs/<Mon..>_<host> */
     bool progress;           /* not disable_tqdm: a bar when stderr is a terminal, else a line a log */
@@ -92,5 +96,7 @@ struct trl_summary {
     const char *output_dir;
 };
 void trl_summary_print(const struct trl_summary *s); /* on stdout */
+/* The same as text, for tests: appended to s. */
+void trl_summary_put(struct trl_str *out, const struct trl_summary *s);
 
 #endif
