@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/host.h"
+#include "backend/ref/ref.h"
 #include "base/alloc.h"
 
 void *trl_cpu_work(struct trl_backend *be, size_t size)
@@ -70,7 +71,9 @@ static void set_kernels(struct trl_backend *be, struct trl_cpu_impl *impl)
     if (impl->isa == TRL_ISA_AMX)
         impl->gemm_bf16 = &trl_amx_gemm_kern;
 #endif
-    be->ops = impl->table->ops;
+#define X(name) be->ops.name = impl->table->ops.name ? impl->table->ops.name : trl_ref_##name;
+    TRL_OPS(X)
+#undef X
     be->ops.gemm = trl_cpu_gemm;
 }
 

@@ -3,25 +3,34 @@
  * float32 inner kernel: MR x (3 vectors) sums live in registers; per step of k three loads of B, MR broadcasts of A,
  * 3*MR multiply-adds. Panels are [k][width]. 16-bit factors are widened (after rounding) when they are packed.
  */
+#include "backend/cpu/kern-transpose.h"
 #include "backend/cpu/kern.h"
 
 enum { MR = VW == 16 ? 8 : 4, NV = 3, NR = NV * VW };
 
-/* [k][width] from rows of k: 16 x 16 pieces go through a buffer so that both sides are walked in lines. */
+/* [k][width] from rows of k elements */
 INLINE void pack_transposed(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0,
     int64_t k, enum trl_dtype t, enum trl_dtype round)
 {
-    for (int64_t p = 0; p < k; p += VW) {
-        int64_t np = trl_min64(VW, k - p);
-        for (int64_t i = 0; i < rows; i++) {
-            float line[VW];
-            v_storef(line, v_round(round, v_load_n(t, s->p, (i0 + i) * s->ld + k0 + p, np)));
-            for (int64_t q = 0; q < np; q++)
-                dst[(p + q) * width + i] = line[q];
+    enum { PIECE = 64 };
+    float lines[NR * PIECE] __attribute__((aligned(64)));
+    for (int64_t p = 0; p < k; p += PIECE) {
+        int64_t np = trl_min64(PIECE, k - p);
+        const float *from = (const float *)s->p + i0 * s->ld + k0 + p;
+        int64_t ld = s->ld;
+        if (t != TRL_DTYPE_F32 || round != TRL_DTYPE_F32) {
+            for (int64_t i = 0; i < rows; i++)
+                for (int64_t q = 0; q < np; q += VW)
+                    v_storef(lines + i * PIECE + q,
+                        v_round(round, v_load_n(t, s->p, (i0 + i) * s->ld + k0 + p + q, np - q)));
+            from = lines;
+            ld = PIECE;
         }
-        for (int64_t q = 0; q < np; q++)
-            for (int64_t i = rows; i < width; i++)
-                dst[(p + q) * width + i] = 0;
+        kern_transpose(dst + p * width, width, from, ld, rows, np);
+        if (rows < width)
+            for (int64_t q = 0; q < np; q++)
+                for (int64_t i = rows; i < width; i++)
+                    dst[(p + q) * width + i] = 0;
     }
 }
 
@@ -46,53 +55,9 @@ INLINE void pack_straight(float *dst, int width, const struct trl_pack_src *s, i
     }
 }
 
-#if TRL_KERN_LEVEL == 2
-/* 16 rows of 16 floats at s (stride ld), transposed to d (stride width) */
-INLINE void transpose16(float *d, int64_t width, const float *s, int64_t ld)
-{
-    __m512 r[16], t[16];
-    for (int i = 0; i < 16; i++)
-        r[i] = _mm512_loadu_ps(s + i * ld);
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4)
-        for (int j = 0; j < 2; j++) {
-            __m512d a = _mm512_castps_pd(t[i + j]), b = _mm512_castps_pd(t[i + 2 + j]);
-            r[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-            r[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
-        }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
-        t[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
-        t[8 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
-        t[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        _mm512_storeu_ps(d + i * width, _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88));
-        _mm512_storeu_ps(d + (8 + i) * width, _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd));
-        _mm512_storeu_ps(d + (4 + i) * width, _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88));
-        _mm512_storeu_ps(d + (12 + i) * width, _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd));
-    }
-}
-#endif
-
 static void pack(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0, int64_t k)
 {
     enum trl_dtype round = s->round == s->dtype ? TRL_DTYPE_F32 : s->round; /* already of that type */
-#if TRL_KERN_LEVEL == 2
-    if (s->k_contig && s->dtype == TRL_DTYPE_F32 && round == TRL_DTYPE_F32 && width % 16 == 0 && rows == width) {
-        const float *p = (const float *)s->p + i0 * s->ld + k0;
-        int64_t q = 0;
-        for (; q + 16 <= k; q += 16)
-            for (int i = 0; i < width; i += 16)
-                transpose16(dst + q * width + i, width, p + i * s->ld + q, s->ld);
-        if (q < k)
-            pack_transposed(dst + q * width, width, s, i0, rows, k0 + q, k - q, TRL_DTYPE_F32, TRL_DTYPE_F32);
-        return;
-    }
-#endif
     if (s->dtype == TRL_DTYPE_F32 && round == TRL_DTYPE_F32) {
         if (s->k_contig)
             pack_transposed(dst, width, s, i0, rows, k0, k, TRL_DTYPE_F32, TRL_DTYPE_F32);
