@@ -178,8 +178,8 @@ static void test_bad_state(void **state)
     struct trl_err err = {0};
     static const char *const bad[] = {"{}", "{\"lr\":1,\"best\":\"x\",\"window_sum\":0}",
         "{\"lr\":1,\"best\":1,\"window_sum\":0,\"n_bad\":0.5}",
-        "{\"lr\":1,\"best\":1,\"window_sum\":0,\"n_bad\":0,\"n_good\":0,\"cooldown_left\":0,\"warmup_left\":0,"
-        "\"reset_left\":0,\"epoch\":0,\"window\":[1,2,3,4,5,6]}"};
+        ("{\"lr\":1,\"best\":1,\"window_sum\":0,\"n_bad\":0,\"n_good\":0,\"cooldown_left\":0,\"warmup_left\":0,"
+        "\"reset_left\":0,\"epoch\":0,\"window\":[1,2,3,4,5,6]}")};
     json_t *kw = json_loads("{\"smooth\": true, \"window_size\": 5}", 0, NULL);
     assert_trl_ok(trl_schedule_init(&s, "greedy", kw, 0.1, 0, 10, &err), &err);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
