@@ -3,12 +3,14 @@
 #include "../trl-test.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/fileio.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "metrics/bar.h"
 #include "metrics/metrics.h"
 
@@ -289,6 +291,73 @@ static void test_jsonl(void **state)
     json_decref(facts);
 }
 
+/* a full disk is an error that names the file */
+static void test_full(void **state)
+{
+    (void)state;
+    struct trl_err err = {0};
+    struct trl_trainer_state s;
+    struct trl_metrics *m;
+    struct rlimit old, small;
+    struct trl_metrics_options opt = {.enabled = true, .output_dir = dir};
+    assert_trl_ok(trl_trainer_state_init(&s, &err), &err);
+    assert_trl_ok(trl_metrics_open(&m, &opt, &s, &err), &err);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 20;
+    setrlimit(RLIMIT_FSIZE, &small);
+    int rc = log_one(m, &s, 1, &err);
+    int state_rc = trl_trainer_state_write(&s, in_dir("trainer_state.json"), NULL);
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_int_equal(rc, TRL_E_IO);
+    assert_non_null(strstr(err.text, "metrics.jsonl"));
+    assert_int_equal(state_rc, TRL_E_IO);
+    assert_false(trl_path_exists(in_dir("trainer_state.json")));
+    trl_metrics_close(m);
+    trl_trainer_state_release(&s);
+}
+
+/* on a terminal: the bar is drawn, moves, steps aside for a message, and stays as the last line */
+static void test_terminal(void **state)
+{
+    (void)state;
+    struct trl_err err = {0};
+    struct trl_trainer_state s;
+    struct trl_metrics *m;
+    char seen[8192];
+    int pty = posix_openpt(O_RDWR | O_NOCTTY);
+    if (pty < 0 || grantpt(pty) != 0 || unlockpt(pty) != 0)
+        trl_test_skip("no pseudo-terminal here");
+    int term = open(ptsname(pty), O_RDWR | O_NOCTTY), keep = dup(2);
+    assert_true(term >= 0);
+    struct trl_metrics_options opt = {.enabled = true, .output_dir = dir, .progress = true};
+    assert_trl_ok(trl_trainer_state_init(&s, &err), &err);
+    s.max_steps = 10;
+    dup2(term, 2);
+    int rc = trl_metrics_open(&m, &opt, &s, &err);
+    if (rc == 0)
+        rc = log_one(m, &s, 1, &err);
+    trl_info("a message");
+    trl_metrics_step(m, 100);
+    trl_metrics_status(m, "saving");
+    trl_metrics_close(m);
+    fflush(stderr);
+    dup2(keep, 2);
+    close(keep);
+    assert_trl_ok(rc, &err);
+    ssize_t n = read(pty, seen, sizeof(seen) - 1);
+    assert_true(n > 0);
+    seen[n] = '\0';
+    static const char *const parts[] = {"  0% 0/10", " 10% 1/10", "loss 7.5", "\r\x1b[Ka message\r\n", "left  saving"};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (!strstr(seen, parts[i]))
+            fail_msg("the terminal did not show \"%s\"", parts[i]);
+    close(term);
+    close(pty);
+    trl_trainer_state_release(&s);
+}
+
 static void test_speed(void **state)
 {
     (void)state;
@@ -380,6 +449,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_trainer_state, setup, teardown),
         cmocka_unit_test(test_every),
         cmocka_unit_test_setup_teardown(test_jsonl, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_terminal, setup, teardown),
         cmocka_unit_test(test_speed),
         cmocka_unit_test(test_phases),
         cmocka_unit_test(test_summary),
