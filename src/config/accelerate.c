@@ -239,7 +239,7 @@ int trl__config_read_accelerate(struct trl_config *cfg, const char *name, struct
         rc = trl_fail(err, TRL_E_USAGE, "%s: the accelerate file is not a map; wanted: lines like `distributed_type: MULTI_CPU`", path);
     else if (!is_set(&y, "distributed_type"))
         rc = trl_fail(err, TRL_E_USAGE, "%s: distributed_type is missing; wanted: MULTI_CPU, or 'NO' for one process", path);
-    trl_str_puts(&cfg->notices, trl_str_get(&y.warnings));
+    trl_str_puts(&cfg->warnings, trl_str_get(&y.warnings));
     for (size_t i = 0; i < y.n_top && !rc; i++)
         rc = apply_key(cfg, &y, &y.top[i], err);
     trl_yaml_release(&y);

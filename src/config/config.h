@@ -48,7 +48,7 @@ struct trl_config {
     /* private */
     struct trl_arena arena;
     const char **source;      /* [number of options] NULL: default */
-    struct trl_str notices;   /* lines for trl_config_log_notices */
+    struct trl_str notices, warnings; /* lines for trl_config_log_notices */
 };
 
 /* argv: what follows the trainer's word. On failure cfg is released. --help stops reading: only `help` is valid then. */
@@ -62,7 +62,7 @@ bool trl_config_is_given(const struct trl_config *cfg, const char *name);
 /* What training cannot do without: model_name_or_path and dataset_name or datasets. */
 int trl_config_require(const struct trl_config *cfg, struct trl_err *err);
 
-/* Say once (rank 0, after trl_log_init) which given options have no effect and what was adjusted. */
+/* Say which given options have no effect and what was adjusted: infos and warnings. To be called by one rank, after trl_log_init. */
 void trl_config_log_notices(const struct trl_config *cfg);
 
 /* --print_config: a YAML run file, each value with its source as a comment. */

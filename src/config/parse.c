@@ -250,7 +250,7 @@ static int read_run_file(struct trl_config *cfg, struct trl_yaml *y, const char 
         return trl_err_prefix(err, rc, "--config");
     if (y->root && !json_is_object(y->root))
         return trl_fail(err, TRL_E_USAGE, "%s: the run file is not a map; wanted: lines like `learning_rate: 0.00002`", y->name);
-    trl_str_puts(&cfg->notices, trl_str_get(&y->warnings));
+    trl_str_puts(&cfg->warnings, trl_str_get(&y->warnings));
     return export_env(cfg, y, err);
 }
 
@@ -326,6 +326,7 @@ int trl_config_parse(struct trl_config *cfg, const char *trainer, int argc, char
         rc = rc ? rc : check_status(cfg, err);
         rc = rc ? rc : trl__config_finish(cfg, err);
         rc = rc ? rc : trl_str_check(&cfg->notices, err);
+        rc = rc ? rc : trl_str_check(&cfg->warnings, err);
     }
     trl_free(l.given);
     if (rc)
@@ -342,6 +343,7 @@ void trl_config_release(struct trl_config *cfg)
             json_decref(*(json_t **)((char *)cfg + trl_options[i].offset));
     trl_free(cfg->source);
     trl_str_release(&cfg->notices);
+    trl_str_release(&cfg->warnings);
     trl_arena_release(&cfg->arena);
     *cfg = (struct trl_config){0};
 }
@@ -361,12 +363,18 @@ bool trl_config_is_given(const struct trl_config *cfg, const char *name)
     return o && cfg->source && cfg->source[trl_option_index(o)];
 }
 
-void trl_config_log_notices(const struct trl_config *cfg)
+static void log_lines(enum trl_log_level level, const struct trl_str *lines)
 {
-    const char *p = trl_str_get(&cfg->notices);
+    const char *p = trl_str_get(lines);
     while (*p) {
         int n = (int)strcspn(p, "\n");
-        trl_info("%.*s", n, p);
+        trl_log(level, "%.*s", n, p);
         p += n + (p[n] == '\n');
     }
+}
+
+void trl_config_log_notices(const struct trl_config *cfg)
+{
+    log_lines(TRL_LOG_WARN, &cfg->warnings);
+    log_lines(TRL_LOG_INFO, &cfg->notices);
 }

@@ -135,7 +135,7 @@ static void test_precedence(void **state)
     assert_string_equal(getenv("TRL_TEST_A"), "1");
     assert_string_equal(getenv("TRL_TEST_B"), "True");
     assert_string_equal(getenv("TRL_TEST_C"), "x y");
-    assert_non_null(strstr(trl_str_get(&c.notices), "the key seed is given twice; the last one counts (first in line 13)"));
+    assert_non_null(strstr(trl_str_get(&c.warnings), "the key seed is given twice; the last one counts (first in line 13)"));
     assert_non_null(strstr(trl_str_get(&c.notices), "lora_r has no effect here: it only counts with use_peft"));
     trl_config_release(&c);
 
