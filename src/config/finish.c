@@ -313,9 +313,22 @@ static int check_mixture(const struct trl_config *cfg, struct trl_err *err)
     return 0;
 }
 
+/* `split` of a mixture's entry is train unless it is given. */
+static int default_splits(const struct trl_config *cfg, struct trl_err *err)
+{
+    size_t i;
+    json_t *d;
+    json_array_foreach(cfg->datasets, i, d) {
+        if (!json_is_string(json_object_get(d, "split")) && json_object_set_new(d, "split", json_string("train")))
+            return trl_fail_nomem(err, 0, "datasets");
+    }
+    return 0;
+}
+
 static int finish_data(struct trl_config *cfg, struct trl_err *err)
 {
     int rc = check_mixture(cfg, err);
+    rc = rc ? rc : default_splits(cfg, err);
     rc = rc ? rc : check_dataset_kwargs(cfg, err);
     rc = rc ? rc : check_accelerator(cfg, err);
     if (!rc && cfg->dataset_name && json_array_size(cfg->datasets))

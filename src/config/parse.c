@@ -46,6 +46,11 @@ static bool is_bool_kind(const struct trl_option *o)
     return o->kind == TRL_OPT_BOOL || o->kind == TRL_OPT_OPT_BOOL;
 }
 
+static bool is_refused(const struct trl_option *o)
+{
+    return o->status == TRL_STATUS_REFUSED;
+}
+
 static int fail_unknown(const char *name, struct trl_err *err)
 {
     struct trl_str s = {0};
@@ -97,6 +102,8 @@ static int scan_option(struct line *l, int *i)
     *i += n;
     if (!n && is_bool_kind(o))
         return add_given(l, o, "true", 0, 0);
+    if (!n && is_refused(o))
+        return trl_fail(l->err, TRL_E_UNSUPPORTED, "%s is not supported: %s (--%s on the command line)", o->name, o->why, o->name);
     if (!n) {
         struct trl_str s = {0};
         trl_option_allowed(o, &s);
@@ -131,11 +138,6 @@ static int scan_line(struct line *l)
             return rc;
     }
     return 0;
-}
-
-static bool is_refused(const struct trl_option *o)
-{
-    return o->status == TRL_STATUS_REFUSED;
 }
 
 /* A refused option may be given with its default. What it cannot even read is refused all the same, by name. */

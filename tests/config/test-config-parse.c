@@ -221,6 +221,7 @@ static void test_errors(void **state)
         {"--report_to none tensorboard", TRL_E_USAGE, "report_to: none stands beside other names"},
         {"--use_peft --push_to_hub", TRL_E_UNSUPPORTED, "use_peft is not supported: LoRA comes later (--use_peft on the command line); push_to_hub is not supported"},
         {"--deepspeed ds.json", TRL_E_UNSUPPORTED, "deepspeed is not supported: ZeRO sharding comes later (--deepspeed on the command line)"},
+        {"--fsdp", TRL_E_UNSUPPORTED, "fsdp is not supported: sharding comes later (--fsdp on the command line)"},
         {"--fsdp full_shard", TRL_E_UNSUPPORTED, "fsdp is not supported: sharding comes later"},
         {"--lr_scheduler_kwargs {1}", TRL_E_USAGE, "lr_scheduler_kwargs: character 2 is not JSON"},
         {"--lr_scheduler_kwargs 5", TRL_E_USAGE, "lr_scheduler_kwargs: \"5\" is not possible (--lr_scheduler_kwargs on the command line); wanted: JSON object"},
