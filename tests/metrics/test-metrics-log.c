@@ -3,6 +3,7 @@
 #include "../trl-test.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -342,13 +343,19 @@ static void test_terminal(void **state)
     trl_metrics_step(m, 100);
     trl_metrics_status(m, "saving");
     trl_metrics_close(m);
+    fputs("THE END\n", stderr);
     fflush(stderr);
     dup2(keep, 2);
     close(keep);
     assert_trl_ok(rc, &err);
-    ssize_t n = read(pty, seen, sizeof(seen) - 1);
-    assert_true(n > 0);
-    seen[n] = '\0';
+    size_t n = 0; /* the text comes in pieces */
+    for (seen[0] = '\0'; !strstr(seen, "THE END"); seen[n] = '\0') {
+        struct pollfd p = {.fd = pty, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, 10000), 1);
+        ssize_t more = read(pty, seen + n, sizeof(seen) - 1 - n);
+        assert_true(more > 0);
+        n += (size_t)more;
+    }
     static const char *const parts[] = {"  0% 0/10", " 10% 1/10", "loss 7.5", "\r\x1b[Ka message\r\n", "left  saving"};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (!strstr(seen, parts[i]))
