@@ -31,7 +31,6 @@ struct trl_sft_prepare {
     const struct trl_tokenizer *tok;
     const struct trl_template *tpl; /* NULL: none */
     struct trl_pool *pool;
-    bool eval;                      /* the evaluation split (eval_packing) */
     int64_t vocab_size, max_positions; /* of the model: ids and lengths are checked; 0 = unchecked */
 };
 /* Reads dataset_name / datasets and prepares the split. *ret_eval: the test split, only if cfg asks for evaluation (NULL otherwise). */

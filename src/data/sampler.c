@@ -73,6 +73,11 @@ int64_t trl_sampler_batches(const struct trl_sampler *s)
     return s->batches;
 }
 
+int64_t trl_sampler_batch_size(const struct trl_sampler *s)
+{
+    return s->opt.batch_size;
+}
+
 static int64_t row_len(const struct trl_sampler *s, int64_t row)
 {
     struct trl_row r;

@@ -29,6 +29,7 @@ int trl_sampler_new(struct trl_sampler **ret, const struct trl_dataset *d, const
     struct trl_err *err);
 void trl_sampler_free(struct trl_sampler *s);
 int64_t trl_sampler_batches(const struct trl_sampler *s); /* micro-steps of an epoch, per rank */
+int64_t trl_sampler_batch_size(const struct trl_sampler *s);
 /* Rows of one micro-batch: rows[batch_size]; *ret_n may be smaller for a last batch that is not completed (one process). */
 int trl_sampler_get(struct trl_sampler *s, int64_t epoch, int64_t micro_step, int rank, int64_t *rows, int64_t *ret_n,
     struct trl_err *err);
