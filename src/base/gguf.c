@@ -120,7 +120,7 @@ static int read_str(struct cursor *c, const char **ret, uint64_t *ret_len, const
 /* A key or a tensor name: bounded, without NUL, copied so that it is NUL-terminated. */
 static int read_name(struct trl_gguf *g, struct cursor *c, const char **ret, const char *what, struct trl_err *err)
 {
-    const char *s;
+    const char *s = NULL;
     uint64_t len = 0;
     int rc = read_str(c, &s, &len, what, err);
     if (rc)
@@ -158,7 +158,7 @@ static int skip_array(struct cursor *c, int depth, const char *key, struct trl_e
 
 static int skip_value(struct cursor *c, uint32_t type, int depth, const char *key, struct trl_err *err)
 {
-    const char *s;
+    const char *s = NULL;
     uint64_t len = 0;
     if (type == TRL_GGUF_STRING)
         return read_str(c, &s, &len, key, err);
