@@ -25,18 +25,24 @@ static int claim_slot(struct trl__coll *c, uint32_t k, struct trl_err *err)
 static void post_written(struct trl__coll *c, uint32_t k, uint32_t kind, size_t bytes)
 {
     struct trl__node *n = c->node;
-    n->head->ranks[n->rank].desc[k % TRL__SLOTS] = (struct trl__chunk_desc){.kind = kind, .bytes = (uint32_t)bytes};
+    n->head->ranks[n->rank].desc[k % TRL__SLOTS] =
+        (struct trl__chunk_desc){.kind = kind, .bytes = (uint32_t)bytes};
     trl__node_post(n, TRL__WRITTEN, k);
 }
 
 static int check_same(struct trl__coll *c, uint32_t k, int peer, struct trl_err *err)
 {
-    const struct trl__node_rank *rows = c->node->head->ranks, *mine = &rows[c->node->rank], *other = &rows[peer];
-    const struct trl__chunk_desc *a = &mine->desc[k % TRL__SLOTS], *b = &other->desc[k % TRL__SLOTS];
+    const struct trl__node_rank *rows = c->node->head->ranks, *mine = &rows[c->node->rank],
+                                *other = &rows[peer];
+    const struct trl__chunk_desc *a = &mine->desc[k % TRL__SLOTS],
+                                 *b = &other->desc[k % TRL__SLOTS];
     if (a->kind == b->kind && a->bytes == b->bytes)
         return 0;
-    return trl_fail(err, TRL_E_COMM, "ranks disagree on what to exchange: rank %d %s of %u bytes (kind %x), rank %d %s of %u bytes (kind %x)",
-        mine->rank, kind_name(a->kind), a->bytes, a->kind, other->rank, kind_name(b->kind), b->bytes, b->kind);
+    return trl_fail(err, TRL_E_COMM,
+        "ranks disagree on what to exchange: rank %d %s of %u bytes (kind %x), rank %d %s of %u "
+        "bytes (kind %x)",
+        mine->rank, kind_name(a->kind), a->bytes, a->kind, other->rank, kind_name(b->kind),
+        b->bytes, b->kind);
 }
 
 static int wait_written(struct trl__coll *c, uint32_t k, struct trl_err *err)
@@ -66,7 +72,8 @@ int trl__coll_node_barrier(struct trl__coll *c, struct trl_err *err)
     return rc;
 }
 
-int trl__coll_node_bcast(struct trl__coll *c, void *buf, size_t bytes, int root, struct trl_err *err)
+int trl__coll_node_bcast(
+    struct trl__coll *c, void *buf, size_t bytes, int root, struct trl_err *err)
 {
     struct trl__node *n = c->node;
     for (size_t at = 0; at < bytes; at += n->slot_bytes) {
@@ -79,7 +86,8 @@ int trl__coll_node_bcast(struct trl__coll *c, void *buf, size_t bytes, int root,
             memcpy(trl__node_slot(n, root, k), (char *)buf + at, len);
         post_written(c, k, kind_of(KIND_BCAST, root & 255, 0), len);
         if (n->rank != root) {
-            if ((rc = trl__node_wait(n, root, TRL__WRITTEN, k, err)) != 0 || (rc = check_same(c, k, root, err)) != 0)
+            if ((rc = trl__node_wait(n, root, TRL__WRITTEN, k, err)) != 0 ||
+                (rc = check_same(c, k, root, err)) != 0)
                 return rc;
             memcpy((char *)buf + at, trl__node_slot(n, root, k), len);
         }
@@ -88,7 +96,8 @@ int trl__coll_node_bcast(struct trl__coll *c, void *buf, size_t bytes, int root,
     return 0;
 }
 
-int trl__coll_node_allgather(struct trl__coll *c, const void *send, size_t bytes, void *recv, struct trl_err *err)
+int trl__coll_node_allgather(
+    struct trl__coll *c, const void *send, size_t bytes, void *recv, struct trl_err *err)
 {
     struct trl__node *n = c->node;
     for (size_t at = 0; at < bytes; at += n->slot_bytes) {
@@ -159,7 +168,8 @@ static int reduce_slice(const struct sum *s, size_t k, struct trl_err *err)
     struct trl__node *n = c->node;
     uint32_t chunk = s->first + (uint32_t)k;
     size_t len = chunk_len(s, k);
-    size_t lo = slice_begin(len, n->rank, c->reducers), hi = slice_begin(len, n->rank + 1, c->reducers);
+    size_t lo = slice_begin(len, n->rank, c->reducers),
+           hi = slice_begin(len, n->rank + 1, c->reducers);
     char *mine = s->buf + (k * s->per_chunk + lo) * s->esize;
     void *out = trl__node_slot(n, n->rank, chunk) + lo * s->esize;
     for (int i = 0; i < n->size; i++)
@@ -193,16 +203,23 @@ static int get_chunk(const struct sum *s, size_t k, struct trl_err *err)
             return rc;
         size_t lo = slice_begin(len, j, c->reducers), hi = slice_begin(len, j + 1, c->reducers);
         if (lo < hi)
-            memcpy(dst + lo * s->esize, trl__node_slot(c->node, j, chunk) + lo * s->esize, (hi - lo) * s->esize);
+            memcpy(dst + lo * s->esize, trl__node_slot(c->node, j, chunk) + lo * s->esize,
+                (hi - lo) * s->esize);
     }
     trl__node_post(c->node, TRL__READ, chunk);
     return 0;
 }
 
-int trl__coll_allreduce(struct trl__coll *c, void *buf, size_t n, enum trl__wire wire, enum trl_comm_op op, float scale,
-    struct trl_err *err)
+int trl__coll_allreduce(struct trl__coll *c, void *buf, size_t n, enum trl__wire wire,
+    enum trl_comm_op op, float scale, struct trl_err *err)
 {
-    struct sum s = {.c = c, .buf = buf, .n = n, .esize = trl__wire_size(wire), .wire = wire, .op = op, .scale = scale};
+    struct sum s = {.c = c,
+        .buf = buf,
+        .n = n,
+        .esize = trl__wire_size(wire),
+        .wire = wire,
+        .op = op,
+        .scale = scale};
     s.per_chunk = c->node->slot_bytes / s.esize;
     s.first = c->node->next;
     size_t n_chunks = (n + s.per_chunk - 1) / s.per_chunk;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRL_COMM_COMM_MPI_H
 #define TRL_COMM_COMM_MPI_H
-/* The MPI communicator: MPI starts the ranks and carries what crosses nodes; within a node shared memory does. */
+/* The MPI communicator: MPI starts the ranks and carries what crosses nodes; within a node shared
+ * memory does. */
 #include <stdbool.h>
 
 #include "comm/comm.h"

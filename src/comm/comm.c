@@ -21,7 +21,8 @@ int trl_comm_open(struct trl_comm *c, struct trl_err *err)
     return trl__mpi_open(c, &job, err);
 #else
     return trl_fail(err, TRL_E_UNSUPPORTED,
-        "%s started %d processes (%s=%d), but this program was built without MPI: install Open MPI or MPICH with its headers and build "
+        "%s started %d processes (%s=%d), but this program was built without MPI: install Open MPI "
+        "or MPICH with its headers and build "
         "again (meson setup -Dmpi=enabled), or start one process",
         job.launcher, job.world, job.world_var, job.world);
 #endif

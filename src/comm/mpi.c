@@ -43,7 +43,8 @@ static int mpi_fail(int code, const char *what, struct trl_err *err)
 }
 
 /* MPI's own waiting spins on a core; test, then sleep longer and longer (at most 0.2 ms). */
-static int finish_request(struct trl__node *node, MPI_Request *req, int code, const char *what, struct trl_err *err)
+static int finish_request(
+    struct trl__node *node, MPI_Request *req, int code, const char *what, struct trl_err *err)
 {
     int done = 0;
     double checked = trl_clock_now();
@@ -64,7 +65,8 @@ static int finish_request(struct trl__node *node, MPI_Request *req, int code, co
     return code == MPI_SUCCESS ? 0 : mpi_fail(code, what, err);
 }
 
-int trl__between_reduce(struct trl__between *b, enum trl__wire wire, void *part, size_t n, enum trl_comm_op op, struct trl_err *err)
+int trl__between_reduce(struct trl__between *b, enum trl__wire wire, void *part, size_t n,
+    enum trl_comm_op op, struct trl_err *err)
 {
     MPI_Datatype type = wire == TRL__WIRE_F64 ? MPI_DOUBLE : MPI_FLOAT;
     size_t esize = trl__wire_size(wire);
@@ -79,7 +81,8 @@ int trl__between_reduce(struct trl__between *b, enum trl__wire wire, void *part,
         b->even[i] = mine;
         b->even_at[i] = mine * i;
     }
-    int code = MPI_Ialltoallv(part, b->counts, b->at, type, b->recv, b->even, b->even_at, type, b->rail, &req);
+    int code = MPI_Ialltoallv(
+        part, b->counts, b->at, type, b->recv, b->even, b->even_at, type, b->rail, &req);
     int rc = finish_request(b->node, &req, code, "exchange of partial sums between nodes", err);
     if (rc)
         return rc;
@@ -87,7 +90,8 @@ int trl__between_reduce(struct trl__between *b, enum trl__wire wire, void *part,
     for (int i = 0; i < b->size; i++)
         b->srcs[i] = (char *)b->recv + (size_t)b->even_at[i] * esize;
     trl__reduce(wire, own, wire, b->srcs, b->size, (size_t)mine, op, 1.0f);
-    code = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, part, b->counts, b->at, type, b->rail, &req);
+    code = MPI_Iallgatherv(
+        MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, part, b->counts, b->at, type, b->rail, &req);
     return finish_request(b->node, &req, code, "gathering of sums between nodes", err);
 }
 
@@ -103,13 +107,15 @@ static int world_bcast(struct mpi_impl *m, void *buf, size_t bytes, int root, st
     return rc;
 }
 
-static int world_allgather(struct trl_comm *c, const void *send, size_t bytes, void *recv, struct trl_err *err)
+static int world_allgather(
+    struct trl_comm *c, const void *send, size_t bytes, void *recv, struct trl_err *err)
 {
     struct mpi_impl *m = c->impl;
     int rc = 0;
     if (bytes <= 1 << 20) {
         MPI_Request req;
-        int code = MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, m->world, &req);
+        int code =
+            MPI_Iallgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, m->world, &req);
         return finish_request(&m->node, &req, code, "gathering", err);
     }
     memcpy((char *)recv + (size_t)c->rank * bytes, send, bytes);
@@ -120,7 +126,8 @@ static int world_allgather(struct trl_comm *c, const void *send, size_t bytes, v
 
 /* ---- the table ---- */
 
-static int do_allreduce(struct trl_comm *c, void *buf, size_t n, enum trl__wire wire, enum trl_comm_op op, struct trl_err *err)
+static int do_allreduce(struct trl_comm *c, void *buf, size_t n, enum trl__wire wire,
+    enum trl_comm_op op, struct trl_err *err)
 {
     struct mpi_impl *m = c->impl;
     trl__queue_enter(m->queue);
@@ -129,7 +136,8 @@ static int do_allreduce(struct trl_comm *c, void *buf, size_t n, enum trl__wire 
     return trl__watch_filter(c, rc, err);
 }
 
-static int mpi_allreduce(struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, struct trl_err *err)
+static int mpi_allreduce(
+    struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, struct trl_err *err)
 {
     return do_allreduce(c, buf, n, trl__wire_of(dtype), TRL_COMM_SUM, err);
 }
@@ -139,11 +147,13 @@ static int mpi_allreduce_f64(struct trl_comm *c, double *buf, size_t n, int op, 
     return do_allreduce(c, buf, n, TRL__WIRE_F64, (enum trl_comm_op)op, err);
 }
 
-static int mpi_allgather(struct trl_comm *c, const void *send, size_t bytes, void *recv, struct trl_err *err)
+static int mpi_allgather(
+    struct trl_comm *c, const void *send, size_t bytes, void *recv, struct trl_err *err)
 {
     struct mpi_impl *m = c->impl;
     trl__queue_enter(m->queue);
-    int rc = c->n_nodes == 1 ? trl__coll_node_allgather(&m->coll, send, bytes, recv, err) : world_allgather(c, send, bytes, recv, err);
+    int rc = c->n_nodes == 1 ? trl__coll_node_allgather(&m->coll, send, bytes, recv, err)
+                             : world_allgather(c, send, bytes, recv, err);
     trl__queue_leave(m->queue);
     return trl__watch_filter(c, rc, err);
 }
@@ -152,9 +162,11 @@ static int mpi_bcast(struct trl_comm *c, void *buf, size_t bytes, int root, stru
 {
     struct mpi_impl *m = c->impl;
     if (root < 0 || root >= c->world)
-        return trl_fail(err, TRL_E_RANGE, "broadcast from rank %d in a world of %d", root, c->world);
+        return trl_fail(
+            err, TRL_E_RANGE, "broadcast from rank %d in a world of %d", root, c->world);
     trl__queue_enter(m->queue);
-    int rc = c->n_nodes == 1 ? trl__coll_node_bcast(&m->coll, buf, bytes, root, err) : world_bcast(m, buf, bytes, root, err);
+    int rc = c->n_nodes == 1 ? trl__coll_node_bcast(&m->coll, buf, bytes, root, err)
+                             : world_bcast(m, buf, bytes, root, err);
     trl__queue_leave(m->queue);
     return trl__watch_filter(c, rc, err);
 }
@@ -187,11 +199,12 @@ static int mpi_barrier(struct trl_comm *c, struct trl_err *err)
 static void run_started(void *ctx, struct trl_comm_request *r)
 {
     struct mpi_impl *m = ctx;
-    r->err.code = trl__coll_allreduce(&m->coll, r->buf, r->n, trl__wire_of(r->dtype), TRL_COMM_SUM, r->scale, &r->err);
+    r->err.code = trl__coll_allreduce(
+        &m->coll, r->buf, r->n, trl__wire_of(r->dtype), TRL_COMM_SUM, r->scale, &r->err);
 }
 
-static int mpi_start(struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, float scale, struct trl_comm_request **ret,
-    struct trl_err *err)
+static int mpi_start(struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, float scale,
+    struct trl_comm_request **ret, struct trl_err *err)
 {
     struct mpi_impl *m = c->impl;
     return trl__queue_start(m->queue, buf, n, dtype, scale, ret, err);
@@ -258,7 +271,8 @@ static const struct trl_comm_ops mpi_ops = {
     .close = mpi_close,
 };
 
-/* TRL_COMM_RANKS_PER_NODE=g: treat each g local ranks as a node of their own, to exercise several nodes on one machine. */
+/* TRL_COMM_RANKS_PER_NODE=g: treat each g local ranks as a node of their own, to exercise several
+ * nodes on one machine. */
 static int split_node(MPI_Comm *node, struct trl_err *err)
 {
     const char *text = getenv("TRL_COMM_RANKS_PER_NODE");
@@ -277,7 +291,8 @@ static int split_node(MPI_Comm *node, struct trl_err *err)
 /* Which ranks share memory, and which node is which: nodes are numbered by their lowest rank. */
 static int find_nodes(struct trl_comm *c, struct mpi_impl *m, struct trl_err *err)
 {
-    int code = MPI_Comm_split_type(m->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &m->node_comm);
+    int code =
+        MPI_Comm_split_type(m->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &m->node_comm);
     if (code != MPI_SUCCESS)
         return mpi_fail(code, "finding the ranks of this node", err);
     int rc = split_node(&m->node_comm, err);
@@ -306,7 +321,18 @@ static int all_ok(MPI_Comm comm, int rc, struct trl_err *err)
     MPI_Allreduce(&rc, &worst, 1, MPI_INT, MPI_MIN, comm);
     if (rc)
         return rc;
-    return worst ? trl_fail(err, worst, "another rank could not connect; its own message says why") : 0;
+    return worst ? trl_fail(err, worst, "another rank could not connect; its own message says why")
+                 : 0;
+}
+
+/* Small slots stay in the cache of a core; more ranks need longer slices; across nodes longer
+ * messages pay. */
+static size_t wanted_slot(const struct trl_comm *c)
+{
+    size_t bytes = c->n_nodes > 1 ? 1 << 20 : 128 << 10;
+    while (bytes < 1 << 20 && bytes < (size_t)c->local_world * (32 << 10))
+        bytes *= 2;
+    return bytes;
 }
 
 static int join_shared_memory(struct trl_comm *c, struct mpi_impl *m, struct trl_err *err)
@@ -317,14 +343,16 @@ static int join_shared_memory(struct trl_comm *c, struct mpi_impl *m, struct trl
     } where = {"", 0};
     int rc = 0;
     if (c->local_rank == 0) {
-        rc = trl__node_create(&m->node, c->local_world, where.path, sizeof(where.path), err);
+        rc = trl__node_create(
+            &m->node, c->local_world, wanted_slot(c), where.path, sizeof(where.path), err);
         where.slot_bytes = m->node.slot_bytes;
     }
     if ((rc = all_ok(m->world, rc, err)) != 0)
         return rc;
     MPI_Bcast(&where, (int)sizeof(where), MPI_BYTE, 0, m->node_comm);
     if (c->local_rank != 0)
-        rc = trl__node_attach(&m->node, c->local_rank, c->local_world, where.path, where.slot_bytes, err);
+        rc = trl__node_attach(
+            &m->node, c->local_rank, c->local_world, where.path, where.slot_bytes, err);
     if (!rc)
         rc = trl__node_join(&m->node, c->rank, err);
     rc = all_ok(m->world, rc, err);
@@ -338,7 +366,8 @@ static int open_rails(struct trl_comm *c, struct mpi_impl *m, struct trl_err *er
     struct trl__between *b = &m->between;
     MPI_Allreduce(&c->local_world, &m->coll.reducers, 1, MPI_INT, MPI_MIN, m->world);
     bool reduces = c->local_rank < m->coll.reducers;
-    int code = MPI_Comm_split(m->world, reduces ? c->local_rank : MPI_UNDEFINED, c->node_rank, &b->rail);
+    int code =
+        MPI_Comm_split(m->world, reduces ? c->local_rank : MPI_UNDEFINED, c->node_rank, &b->rail);
     if (code != MPI_SUCCESS)
         return mpi_fail(code, "connecting the nodes", err);
     size_t n = (size_t)c->n_nodes;
@@ -369,13 +398,16 @@ static int check_world(struct trl_comm *c, const struct trl_job *job, struct trl
     MPI_Get_library_version(lib, &len);
     lib[strcspn(lib, "\n,")] = '\0';
     return trl_fail(err, TRL_E_COMM,
-        "%s=%d, but MPI (%.60s) sees %d process%s: the launcher and this MPI do not know each other. Under Slurm choose the plugin that "
-        "fits with srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH, Intel MPI); `srun --mpi=list` shows what there is. Otherwise use "
+        "%s=%d, but MPI (%.60s) sees %d process%s: the launcher and this MPI do not know each "
+        "other. Under Slurm choose the plugin that "
+        "fits with srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH, Intel MPI); `srun --mpi=list` "
+        "shows what there is. Otherwise use "
         "the mpirun that belongs to this MPI",
         job->world_var, job->world, lib, c->world, c->world == 1 ? "" : "es");
 }
 
-static int start_mpi(struct trl_comm *c, struct mpi_impl *m, const struct trl_job *job, struct trl_err *err)
+static int start_mpi(
+    struct trl_comm *c, struct mpi_impl *m, const struct trl_job *job, struct trl_err *err)
 {
     int provided = MPI_THREAD_SINGLE;
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
@@ -387,7 +419,8 @@ static int start_mpi(struct trl_comm *c, struct mpi_impl *m, const struct trl_jo
     MPI_Comm_size(m->world, &c->world);
     int rc = check_world(c, job, err);
     if (!rc && provided < MPI_THREAD_SERIALIZED)
-        rc = trl_fail(err, TRL_E_COMM, "this MPI was built without thread support (MPI_THREAD_SERIALIZED is needed)");
+        rc = trl_fail(err, TRL_E_COMM,
+            "this MPI was built without thread support (MPI_THREAD_SERIALIZED is needed)");
     return rc;
 }
 
@@ -402,7 +435,8 @@ static int connect_ranks(struct trl_comm *c, struct mpi_impl *m, struct trl_err 
     m->coll.reducers = c->local_world;
     m->coll.srcs = trl_calloc((size_t)c->local_world, sizeof(*m->coll.srcs));
     if (!m->coll.srcs)
-        rc = trl_fail_nomem(err, (size_t)c->local_world * sizeof(*m->coll.srcs), "the communicator");
+        rc =
+            trl_fail_nomem(err, (size_t)c->local_world * sizeof(*m->coll.srcs), "the communicator");
     if (!rc && c->n_nodes > 1)
         rc = open_rails(c, m, err);
     if (!rc)

@@ -10,7 +10,8 @@
 #include "base/str.h"
 #include "comm/comm.h"
 
-/* Set in what we start: a program that finds it and still is no rank must not start mpirun again, and again. */
+/* Set in what we start: a program that finds it and still is no rank must not start mpirun again,
+ * and again. */
 static const char guard[] = "TRL_STARTED_BY_MPIRUN";
 
 enum mpi_kind { KIND_OPEN_MPI, KIND_HYDRA };
@@ -54,11 +55,13 @@ static enum mpi_kind ask_kind(const char *mpirun)
 
 int trl_comm_exec_mpirun(int n, char **argv, struct trl_err *err)
 {
-    static const char *const names[] = {"mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich"};
+    static const char *const names[] = {
+        "mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich"};
     char mpirun[PATH_MAX] = "", self[PATH_MAX], count[16];
 #ifndef TRL_HAVE_MPI
     return trl_fail(err, TRL_E_UNSUPPORTED,
-        "%d processes were asked for, but this program was built without MPI: install Open MPI or MPICH with its headers and build again "
+        "%d processes were asked for, but this program was built without MPI: install Open MPI or "
+        "MPICH with its headers and build again "
         "(meson setup -Dmpi=enabled)",
         n);
 #endif
@@ -66,7 +69,8 @@ int trl_comm_exec_mpirun(int n, char **argv, struct trl_err *err)
         return trl_fail(err, TRL_E_RANGE, "cannot start %d processes", n);
     if (getenv(guard))
         return trl_fail(err, TRL_E_COMM,
-            "mpirun started this program for %d processes, but left no rank in its environment: is the mpirun in PATH the one of the MPI "
+            "mpirun started this program for %d processes, but left no rank in its environment: is "
+            "the mpirun in PATH the one of the MPI "
             "this program was built with?",
             n);
     ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -77,7 +81,10 @@ int trl_comm_exec_mpirun(int n, char **argv, struct trl_err *err)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !found; i++)
         found = find_program(names[i], mpirun, sizeof(mpirun));
     if (!found)
-        return trl_fail(err, TRL_E_NOENT, "%d processes need mpirun, which is not in PATH: install it (openmpi-bin) or load the MPI module", n);
+        return trl_fail(err, TRL_E_NOENT,
+            "%d processes need mpirun, which is not in PATH: install it (openmpi-bin) or load the "
+            "MPI module",
+            n);
     enum mpi_kind kind = ask_kind(mpirun);
     size_t n_args = 0;
     while (argv[n_args])
@@ -95,6 +102,9 @@ int trl_comm_exec_mpirun(int n, char **argv, struct trl_err *err)
         v[at++] = (char *)"slot:OVERSUBSCRIBE";
         v[at++] = (char *)"--bind-to";
         v[at++] = (char *)"none"; /* ranks bind their threads themselves */
+    } else {
+        /* Hydra kills all at once when one dies; the watch ends them too, and says why */
+        v[at++] = (char *)"-disable-auto-cleanup";
     }
     v[at++] = (char *)"-n";
     v[at++] = count;

@@ -16,7 +16,6 @@
 #include <unistd.h>
 #include <dirent.h>
 
-
 /* How long a sleeper waits before it looks whether its peer is still there. */
 enum { CHECK_MS = 200 };
 static const char prefix[] = "trl-node-";
@@ -39,7 +38,8 @@ static int map_file(struct trl__node *n, const char *path, struct trl_err *err)
     return 0;
 }
 
-/* A job killed between making the file and taking its name away leaves it: remove those of our dead processes. */
+/* A job killed between making the file and taking its name away leaves it: remove those of our dead
+ * processes. */
 static void remove_leftovers(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -49,24 +49,28 @@ static void remove_leftovers(const char *dir)
         int pid;
         struct stat st;
         if (strncmp(e->d_name, prefix, sizeof(prefix) - 1) != 0 ||
-            sscanf(e->d_name + sizeof(prefix) - 1, "%u-%d-", &uid, &pid) != 2 || uid != getuid() || pid <= 0)
+            sscanf(e->d_name + sizeof(prefix) - 1, "%u-%d-", &uid, &pid) != 2 || uid != getuid() ||
+            pid <= 0)
             continue;
-        if (kill(pid, 0) != 0 && errno == ESRCH && fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(st.st_mode) && st.st_uid == getuid() && time(NULL) - st.st_mtime > 60)
+        if (kill(pid, 0) != 0 && errno == ESRCH &&
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+            st.st_uid == getuid() && time(NULL) - st.st_mtime > 60)
             unlinkat(dirfd(d), e->d_name, 0);
     }
     if (d)
         closedir(d);
 }
 
-static int create_in(struct trl__node *n, const char *dir, char *ret_path, size_t path_size, struct trl_err *err)
+static int create_in(
+    struct trl__node *n, const char *dir, char *ret_path, size_t path_size, struct trl_err *err)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    int len = snprintf(ret_path, path_size, "%s/%s%u-%d-%lld%09ld", dir, prefix, (unsigned)getuid(), (int)getpid(),
-        (long long)t.tv_sec, t.tv_nsec);
+    int len = snprintf(ret_path, path_size, "%s/%s%u-%d-%lld%09ld", dir, prefix, (unsigned)getuid(),
+        (int)getpid(), (long long)t.tv_sec, t.tv_nsec);
     if (len < 0 || (size_t)len >= path_size)
-        return trl_fail(err, TRL_E_RANGE, "the path of folder %s is too long for a shared file", dir);
+        return trl_fail(
+            err, TRL_E_RANGE, "the path of folder %s is too long for a shared file", dir);
     n->fd = open(ret_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (n->fd < 0)
         return trl_fail_errno(err, "cannot create", ret_path);
@@ -87,14 +91,16 @@ static int create_in(struct trl__node *n, const char *dir, char *ret_path, size_
     return err ? err->code : TRL_E_IO;
 }
 
-int trl__node_create(struct trl__node *n, int size, char *ret_path, size_t path_size, struct trl_err *err)
+int trl__node_create(struct trl__node *n, int size, size_t slot_bytes, char *ret_path,
+    size_t path_size, struct trl_err *err)
 {
     const char *tmp = getenv("TMPDIR");
     const char *dirs[] = {"/dev/shm", tmp && tmp[0] == '/' ? tmp : "/tmp"};
     int rc = TRL_E_IO;
     for (int i = 0; i < 2 && rc; i++) {
-        *n = (struct trl__node){.size = size, .fd = -1, .slot_bytes = TRL__MAX_SLOT};
-        while (n->slot_bytes > TRL__MIN_SLOT && n->slot_bytes * TRL__SLOTS * (size_t)size > TRL__SHM_TOTAL)
+        *n = (struct trl__node){.size = size, .fd = -1, .slot_bytes = slot_bytes};
+        while (n->slot_bytes > TRL__MIN_SLOT &&
+            n->slot_bytes * TRL__SLOTS * (size_t)size > TRL__SHM_TOTAL)
             n->slot_bytes /= 2;
         remove_leftovers(dirs[i]);
         rc = create_in(n, dirs[i], ret_path, path_size, err);
@@ -106,16 +112,20 @@ int trl__node_create(struct trl__node *n, int size, char *ret_path, size_t path_
     return rc;
 }
 
-int trl__node_attach(struct trl__node *n, int rank, int size, const char *path, size_t slot_bytes, struct trl_err *err)
+int trl__node_attach(struct trl__node *n, int rank, int size, const char *path, size_t slot_bytes,
+    struct trl_err *err)
 {
     *n = (struct trl__node){.rank = rank, .size = size, .slot_bytes = slot_bytes};
     n->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (n->fd < 0)
         return trl_fail_errno(err, "cannot open the shared memory of this node's ranks,", path);
     struct stat st;
-    if (fstat(n->fd, &st) != 0 || (size_t)st.st_size != trl__node_map_len(size, slot_bytes) || st.st_uid != geteuid()) {
+    if (fstat(n->fd, &st) != 0 || (size_t)st.st_size != trl__node_map_len(size, slot_bytes) ||
+        st.st_uid != geteuid()) {
         trl__node_release(n);
-        return trl_fail(err, TRL_E_COMM, "%s is not the shared memory of this job's ranks (size %lld)", path, (long long)st.st_size);
+        return trl_fail(err, TRL_E_COMM,
+            "%s is not the shared memory of this job's ranks (size %lld)", path,
+            (long long)st.st_size);
     }
     int rc = map_file(n, path, err);
     if (rc)
@@ -123,8 +133,9 @@ int trl__node_attach(struct trl__node *n, int rank, int size, const char *path, 
     return rc;
 }
 
-/* Byte `rank` of the file is locked by the living process: the kernel drops the lock with the process, whatever killed it,
- * and unlike a pid it is never reused and means the same in every container. */
+/* Byte `rank` of the file is locked by the living process: the kernel drops the lock with the
+ * process, whatever killed it, and unlike a pid it is never reused and means the same in every
+ * container. */
 static struct flock lock_of(int rank)
 {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
@@ -135,12 +146,14 @@ int trl__node_join(struct trl__node *n, int world_rank, struct trl_err *err)
     struct trl__node_rank *r = &n->head->ranks[n->rank];
     r->rank = world_rank;
     r->pid = getpid();
-    if (gethostname(r->host, sizeof(r->host) - 1) != 0)
-        memcpy(r->host, "unknown", sizeof("unknown"));
+    char host[sizeof(r->host)] = "unknown";
+    gethostname(host, sizeof(host) - 1); /* on failure it stays unknown */
+    memcpy(r->host, host, sizeof(host));
     atomic_store(&r->step, -1);
     struct flock l = lock_of(n->rank);
     if (fcntl(n->fd, F_SETLK, &l) != 0)
-        return trl_fail(err, TRL_E_COMM, "cannot lock byte %d of the shared memory file: %s", n->rank, strerror(errno));
+        return trl_fail(err, TRL_E_COMM, "cannot lock byte %d of the shared memory file: %s",
+            n->rank, strerror(errno));
     return 0;
 }
 
@@ -168,12 +181,15 @@ int trl__node_check(struct trl__node *n, int waited_for, struct trl_err *err)
         if (i == n->rank)
             continue;
         if (atomic_load(&r->failed))
-            return trl_fail(err, TRL_E_COMM, "rank %d on %s failed: %.1500s", r->rank, r->host, r->text);
+            return trl_fail(
+                err, TRL_E_COMM, "rank %d on %s failed: %.1500s", r->rank, r->host, r->text);
         if (atomic_load(&r->state) != TRL__RUNNING) {
             if (i == waited_for)
-                return trl_fail(err, TRL_E_COMM, "rank %d on %s has ended while others still waited for it", r->rank, r->host);
+                return trl_fail(err, TRL_E_COMM,
+                    "rank %d on %s has ended while others still waited for it", r->rank, r->host);
         } else if (!trl__node_is_alive(n, i)) {
-            return trl_fail(err, TRL_E_COMM, "rank %d on %s (process %d) died", r->rank, r->host, (int)r->pid);
+            return trl_fail(
+                err, TRL_E_COMM, "rank %d on %s (process %d) died", r->rank, r->host, (int)r->pid);
         }
     }
     return 0;
@@ -197,20 +213,23 @@ static bool has_reached(uint32_t value, uint32_t chunk)
     return (int32_t)(value - (chunk + 1)) >= 0; /* counters wrap */
 }
 
-int trl__node_wait(struct trl__node *n, int peer, enum trl__phase phase, uint32_t chunk, struct trl_err *err)
+int trl__node_wait(
+    struct trl__node *n, int peer, enum trl__phase phase, uint32_t chunk, struct trl_err *err)
 {
     struct trl__word *w = &n->head->ranks[peer].words[phase];
     if (has_reached(atomic_load_explicit(&w->value, memory_order_acquire), chunk))
         return 0;
     static const struct timespec nap = {.tv_nsec = CHECK_MS * 1000000L};
     int rc = 0;
-    /* Ranks may outnumber cores, and this may be the communication thread beside a computing one: no spinning. */
+    /* Ranks may outnumber cores, and this may be the communication thread beside a computing one:
+     * no spinning. */
     atomic_fetch_add(&w->waiters, 1);
     for (;;) {
         uint32_t v = atomic_load(&w->value);
         if (has_reached(v, chunk))
             break;
-        if (futex(&w->value, FUTEX_WAIT, v, &nap) != 0 && errno == ETIMEDOUT && (rc = trl__node_check(n, peer, err)) != 0)
+        if (futex(&w->value, FUTEX_WAIT, v, &nap) != 0 && errno == ETIMEDOUT &&
+            (rc = trl__node_check(n, peer, err)) != 0)
             break;
     }
     atomic_fetch_sub(&w->waiters, 1);
@@ -218,7 +237,8 @@ int trl__node_wait(struct trl__node *n, int peer, enum trl__phase phase, uint32_
     return has_reached(atomic_load(&w->value), chunk) ? 0 : rc;
 }
 
-int trl__node_wait_all(struct trl__node *n, enum trl__phase phase, uint32_t chunk, struct trl_err *err)
+int trl__node_wait_all(
+    struct trl__node *n, enum trl__phase phase, uint32_t chunk, struct trl_err *err)
 {
     int rc = 0;
     for (int i = 0; i < n->size && !rc; i++)

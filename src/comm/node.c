@@ -6,7 +6,8 @@
 
 #include "base/alloc.h"
 
-int trl_comm_node_once(struct trl_comm *c, bool temporary, int (*make)(void *ctx, char *ret_path, size_t size, struct trl_err *err),
+int trl_comm_node_once(struct trl_comm *c, bool temporary,
+    int (*make)(void *ctx, char *ret_path, size_t size, struct trl_err *err),
     int (*use)(void *ctx, const char *path, struct trl_err *err), void *ctx, struct trl_err *err)
 {
     char path[PATH_MAX] = "";
@@ -32,7 +33,8 @@ struct place {
     struct trl_cpuset allowed;
 };
 
-static int plan_of_places(struct trl_comm *c, const struct place *all, int n_threads, struct trl_bind_plan *ret, struct trl_err *err)
+static int plan_of_places(struct trl_comm *c, const struct place *all, int n_threads,
+    struct trl_bind_plan *ret, struct trl_err *err)
 {
     struct trl_cpuset *allowed = trl_calloc((size_t)c->local_world, sizeof(*allowed));
     if (!allowed)
@@ -50,13 +52,15 @@ static int plan_of_places(struct trl_comm *c, const struct place *all, int n_thr
     return rc;
 }
 
-int trl_comm_bind_plan(struct trl_comm *c, int n_threads, struct trl_bind_plan *ret, struct trl_err *err)
+int trl_comm_bind_plan(
+    struct trl_comm *c, int n_threads, struct trl_bind_plan *ret, struct trl_err *err)
 {
     if (c->world == 1)
         return trl_bind_plan_alone(ret, n_threads, err);
     struct place mine = {.node_rank = c->node_rank, .local_rank = c->local_rank};
     struct place *all = trl_calloc((size_t)c->world, sizeof(*all));
-    int rc = all ? trl_hw_affinity(&mine.allowed, err) : trl_fail_nomem(err, (size_t)c->world * sizeof(*all), "the binding plan");
+    int rc = all ? trl_hw_affinity(&mine.allowed, err)
+                 : trl_fail_nomem(err, (size_t)c->world * sizeof(*all), "the binding plan");
     rc = trl_comm_agree(c, rc, err);
     if (!rc)
         rc = c->ops->allgather(c, &mine, sizeof(mine), all, err);

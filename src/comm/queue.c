@@ -42,7 +42,8 @@ static void *queue_main(void *arg)
     return NULL;
 }
 
-int trl__queue_new(struct trl__queue **ret, void (*run)(void *ctx, struct trl_comm_request *r), void *ctx, struct trl_err *err)
+int trl__queue_new(struct trl__queue **ret, void (*run)(void *ctx, struct trl_comm_request *r),
+    void *ctx, struct trl_err *err)
 {
     struct trl__queue *q = trl_calloc(1, sizeof(*q));
     if (!q)
@@ -87,8 +88,8 @@ void trl__queue_free(struct trl__queue *q)
     trl_free(q);
 }
 
-int trl__queue_start(struct trl__queue *q, void *buf, size_t n, enum trl_dtype dtype, float scale, struct trl_comm_request **ret,
-    struct trl_err *err)
+int trl__queue_start(struct trl__queue *q, void *buf, size_t n, enum trl_dtype dtype, float scale,
+    struct trl_comm_request **ret, struct trl_err *err)
 {
     struct trl_comm_request *r = q->spare; /* touched by the caller's thread only */
     if (r)

@@ -9,7 +9,9 @@ enum { BLOCK = 1024 };
 
 enum trl__wire trl__wire_of(enum trl_dtype t)
 {
-    return t == TRL_DTYPE_BF16 ? TRL__WIRE_BF16 : t == TRL_DTYPE_F16 ? TRL__WIRE_F16 : TRL__WIRE_F32;
+    return t == TRL_DTYPE_BF16 ? TRL__WIRE_BF16
+        : t == TRL_DTYPE_F16   ? TRL__WIRE_F16
+                               : TRL__WIRE_F32;
 }
 
 static void load_f32(float *restrict dst, enum trl__wire from, const void *src, size_t n)
@@ -46,7 +48,8 @@ static void store_f32(enum trl__wire to, void *dst, const float *restrict src, s
     }
 }
 
-static void accumulate_f32(float *restrict acc, const float *restrict x, size_t n, enum trl_comm_op op)
+static void accumulate_f32(
+    float *restrict acc, const float *restrict x, size_t n, enum trl_comm_op op)
 {
     if (op == TRL_COMM_SUM)
         for (size_t i = 0; i < n; i++)
@@ -59,7 +62,8 @@ static void accumulate_f32(float *restrict acc, const float *restrict x, size_t 
             acc[i] = x[i] < acc[i] || x[i] != x[i] ? x[i] : acc[i];
 }
 
-static void accumulate_f64(double *restrict acc, const double *restrict x, size_t n, enum trl_comm_op op)
+static void accumulate_f64(
+    double *restrict acc, const double *restrict x, size_t n, enum trl_comm_op op)
 {
     if (op == TRL_COMM_SUM)
         for (size_t i = 0; i < n; i++)
@@ -72,7 +76,8 @@ static void accumulate_f64(double *restrict acc, const double *restrict x, size_
             acc[i] = x[i] < acc[i] || x[i] != x[i] ? x[i] : acc[i];
 }
 
-static void reduce_f64(double *dst, const void *const *src, int n_src, size_t n, enum trl_comm_op op)
+static void reduce_f64(
+    double *dst, const void *const *src, int n_src, size_t n, enum trl_comm_op op)
 {
     double acc[BLOCK];
     for (size_t at = 0; at < n; at += BLOCK) {
@@ -95,8 +100,8 @@ static void add_two(float *dst, const float *a, const float *b, size_t n, float 
             dst[i] = (a[i] + b[i]) * scale;
 }
 
-void trl__reduce(enum trl__wire to, void *dst, enum trl__wire from, const void *const *src, int n_src, size_t n, enum trl_comm_op op,
-    float scale)
+void trl__reduce(enum trl__wire to, void *dst, enum trl__wire from, const void *const *src,
+    int n_src, size_t n, enum trl_comm_op op, float scale)
 {
     if (from == TRL__WIRE_F64) {
         reduce_f64(dst, src, n_src, n, op);

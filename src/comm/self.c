@@ -7,17 +7,20 @@
 
 /* One rank: every sum has one term. */
 
-static int self_allreduce(struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, struct trl_err *err)
+static int self_allreduce(
+    struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, struct trl_err *err)
 {
     return 0;
 }
 
-static int self_allreduce_f64(struct trl_comm *c, double *buf, size_t n, int op, struct trl_err *err)
+static int self_allreduce_f64(
+    struct trl_comm *c, double *buf, size_t n, int op, struct trl_err *err)
 {
     return 0;
 }
 
-static int self_allgather(struct trl_comm *c, const void *send, size_t bytes, void *recv, struct trl_err *err)
+static int self_allgather(
+    struct trl_comm *c, const void *send, size_t bytes, void *recv, struct trl_err *err)
 {
     if (bytes)
         memmove(recv, send, bytes);
@@ -41,8 +44,8 @@ static int self_barrier(struct trl_comm *c, struct trl_err *err)
     return 0;
 }
 
-static int self_start(struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, float scale, struct trl_comm_request **ret,
-    struct trl_err *err)
+static int self_start(struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype, float scale,
+    struct trl_comm_request **ret, struct trl_err *err)
 {
     const void *src = buf;
     if (scale != 1.0f)
@@ -80,5 +83,6 @@ static const struct trl_comm_ops self_ops = {
 
 void trl_comm_open_self(struct trl_comm *c)
 {
-    *c = (struct trl_comm){.name = "self", .world = 1, .local_world = 1, .n_nodes = 1, .ops = &self_ops};
+    *c = (struct trl_comm){
+        .name = "self", .world = 1, .local_world = 1, .n_nodes = 1, .ops = &self_ops};
 }

@@ -58,7 +58,8 @@ static void *abort_main(void *arg)
 }
 #endif
 
-/* Does not return. On one node every rank sees the table and ends itself; ranks elsewhere need MPI's help. */
+/* Does not return. On one node every rank sees the table and ends itself; ranks elsewhere need
+ * MPI's help. */
 static void __attribute__((noreturn)) end_process(int exit_code, bool speaker, int n_nodes)
 {
 #ifdef TRL_HAVE_MPI
@@ -81,7 +82,8 @@ static bool claim_speech(struct trl__node *n)
         if (who == TRL__SPOKEN || waited > 2000)
             return false;
         /* the speaker may itself die before it has spoken */
-        if (who != n->rank + 1 && !trl__node_is_alive(n, who - 1) && atomic_compare_exchange_strong(&h->speaker, &who, n->rank + 1))
+        if (who != n->rank + 1 && !trl__node_is_alive(n, who - 1) &&
+            atomic_compare_exchange_strong(&h->speaker, &who, n->rank + 1))
             return true;
         nap_ms(5);
         waited += 5;
@@ -89,7 +91,8 @@ static bool claim_speech(struct trl__node *n)
 }
 
 /* The one message of the job, then the end. */
-static void __attribute__((noreturn)) speak_and_end(struct trl__node *n, int n_nodes, int exit_code, const char *text)
+static void __attribute__((noreturn))
+speak_and_end(struct trl__node *n, int n_nodes, int exit_code, const char *text)
 {
     alarm(5); /* whatever blocks the message must not keep us alive */
     bool speaker = claim_speech(n);
@@ -122,21 +125,24 @@ static void check_peers(void)
             continue;
         describe_step(atomic_load(&r->step), when, sizeof(when));
         if (atomic_load(&r->failed)) {
-            snprintf(text, sizeof(text), "rank %d on %s failed %s: %s", r->rank, r->host, when, r->text);
+            snprintf(
+                text, sizeof(text), "rank %d on %s failed %s: %s", r->rank, r->host, when, r->text);
             speak_and_end(n, g.n_nodes, r->exit_code, text);
         }
         /* `finished` is set before the lock goes: look at the lock first */
         bool alive = trl__node_is_alive(n, i);
         if (!alive && atomic_load(&r->state) != TRL__FINISHED) {
             snprintf(text, sizeof(text),
-                "rank %d of %d on %s (process %d) died %s without a message (killed, out of memory, or crashed); all ranks end", r->rank,
-                g.world, r->host, (int)r->pid, when);
+                "rank %d of %d on %s (process %d) died %s without a message (killed, out of "
+                "memory, or crashed); all ranks end",
+                r->rank, g.world, r->host, (int)r->pid, when);
             speak_and_end(n, g.n_nodes, 1, text);
         }
     }
 }
 
-/* mpirun answers the death of one rank with SIGTERM to the others: if that is why it came, the message is ours to give. */
+/* mpirun answers the death of one rank with SIGTERM to the others: if that is why it came, the
+ * message is ours to give. */
 static void handle_term(void)
 {
     for (int ms = 0; ms < TERM_GRACE_MS; ms += 20) {
@@ -151,7 +157,8 @@ static void *watch_main(void *arg)
 {
     bool all_pidfds = true;
     for (int i = 0; i < g.node->size; i++) {
-        int fd = i == g.node->rank ? -1 : (int)syscall(SYS_pidfd_open, g.node->head->ranks[i].pid, 0);
+        int fd =
+            i == g.node->rank ? -1 : (int)syscall(SYS_pidfd_open, g.node->head->ranks[i].pid, 0);
         g.fds[1 + i] = (struct pollfd){.fd = fd, .events = POLLIN};
         if (fd < 0 && i != g.node->rank)
             all_pidfds = false;
@@ -163,7 +170,8 @@ static void *watch_main(void *arg)
             break;
         if (atomic_exchange(&g.terminated, false))
             handle_term();
-        /* A pid may mean another process (containers) or be reused: it only wakes us up, the lock decides. */
+        /* A pid may mean another process (containers) or be reused: it only wakes us up, the lock
+         * decides. */
         for (int i = 1; i <= g.node->size; i++)
             if (g.fds[i].fd >= 0 && g.fds[i].revents) {
                 close(g.fds[i].fd);
@@ -216,7 +224,8 @@ int trl_comm_watch_start(struct trl_comm *c, struct trl_err *err)
             close(g.wake_fd);
         trl_free(g.fds);
         g.fds = NULL;
-        return trl_fail(err, TRL_E_FAIL, "cannot start the watch over local ranks: %s", strerror(e));
+        return trl_fail(
+            err, TRL_E_FAIL, "cannot start the watch over local ranks: %s", strerror(e));
     }
     g.running = true;
     struct sigaction was;

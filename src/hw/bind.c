@@ -43,7 +43,8 @@ int trl_hw_affinity(struct trl_cpuset *ret, struct trl_err *err)
     CPU_ZERO_S(size, set);
     if (sched_getaffinity(0, size, set) != 0) {
         CPU_FREE(set);
-        return trl_fail(err, TRL_E_FAIL, "cannot ask which CPUs this process may use: %s", strerror(errno));
+        return trl_fail(
+            err, TRL_E_FAIL, "cannot ask which CPUs this process may use: %s", strerror(errno));
     }
     memset(ret, 0, sizeof(*ret));
     for (int i = 0; i < TRL_MAX_CPUS; i++)
@@ -62,7 +63,8 @@ static bool may_use(const struct trl__core *core, const struct trl_cpuset *allow
 }
 
 /* Do two ranks contend for a core, and do they contend for all of theirs? */
-static bool overlap(const struct trl__topology *t, const struct trl_cpuset *a, const struct trl_cpuset *b, bool *ret_same)
+static bool overlap(const struct trl__topology *t, const struct trl_cpuset *a,
+    const struct trl_cpuset *b, bool *ret_same)
 {
     bool any = false;
     for (int i = 0; i < t->n_cores; i++) {
@@ -74,21 +76,26 @@ static bool overlap(const struct trl__topology *t, const struct trl_cpuset *a, c
     return any;
 }
 
-/* owner[i]: the rank that gets core i, or -1. Masks that overlap in part: each core to the rank that has fewest so far. */
-static void divide_unequal(const struct trl__topology *t, const struct trl_bind_request *req, int *owner, int *counts)
+/* owner[i]: the rank that gets core i, or -1. Masks that overlap in part: each core to the rank
+ * that has fewest so far. */
+static void divide_unequal(
+    const struct trl__topology *t, const struct trl_bind_request *req, int *owner, int *counts)
 {
     for (int i = 0; i < t->n_cores; i++) {
         owner[i] = -1;
         for (int r = 0; r < req->n_local; r++)
-            if (may_use(&t->cores[i], &req->allowed[r]) && (owner[i] < 0 || counts[r] < counts[owner[i]]))
+            if (may_use(&t->cores[i], &req->allowed[r]) &&
+                (owner[i] < 0 || counts[r] < counts[owner[i]]))
                 owner[i] = r;
         if (owner[i] >= 0)
             counts[owner[i]]++;
     }
 }
 
-/* Mark in `owner` the cores of this rank (its own number); others' are of no interest. Returns their number; 0: ranks outnumber cores. */
-static int divide(const struct trl__topology *t, const struct trl_bind_request *req, int *owner, int *counts)
+/* Mark in `owner` the cores of this rank (its own number); others' are of no interest. Returns
+ * their number; 0: ranks outnumber cores. */
+static int divide(
+    const struct trl__topology *t, const struct trl_bind_request *req, int *owner, int *counts)
 {
     const struct trl_cpuset *mine = &req->allowed[req->local_rank];
     int sharers = 0, index = 0, cores = 0, n = 0, seen = 0;
@@ -109,7 +116,8 @@ static int divide(const struct trl__topology *t, const struct trl_bind_request *
     }
     for (int i = 0; i < t->n_cores; i++)
         cores += may_use(&t->cores[i], mine);
-    int64_t begin = (int64_t)cores * index / (sharers ? sharers : 1), end = (int64_t)cores * (index + 1) / (sharers ? sharers : 1);
+    int64_t begin = (int64_t)cores * index / (sharers ? sharers : 1),
+            end = (int64_t)cores * (index + 1) / (sharers ? sharers : 1);
     for (int i = 0; i < t->n_cores; i++) {
         owner[i] = -1;
         if (!may_use(&t->cores[i], mine))
@@ -123,8 +131,8 @@ static int divide(const struct trl__topology *t, const struct trl_bind_request *
     return n;
 }
 
-static void take_cores(struct trl_bind_plan *p, const struct trl__topology *t, const int *owner, const struct trl_bind_request *req,
-    bool *ret_far)
+static void take_cores(struct trl_bind_plan *p, const struct trl__topology *t, const int *owner,
+    const struct trl_bind_request *req, bool *ret_far)
 {
     int node = -2;
     for (int i = 0; i < t->n_cores; i++) {
@@ -161,34 +169,42 @@ static void choose_threads(struct trl_bind_plan *p, const struct trl_bind_reques
     trl_cpuset_format(&p->cpus, set, sizeof(set));
     const char *plural = p->n_threads == 1 ? "" : "s";
     if (p->n_cores == 0) {
-        snprintf(p->text, sizeof(p->text), "%d thread%s, not bound: %d ranks on this node have fewer cores", p->n_threads, plural,
+        snprintf(p->text, sizeof(p->text),
+            "%d thread%s, not bound: %d ranks on this node have fewer cores", p->n_threads, plural,
             req->n_local);
     } else if (limited) {
-        snprintf(p->text, sizeof(p->text), "%d thread%s, not bound: the control group grants %.3g cores", p->n_threads, plural, req->quota);
+        snprintf(p->text, sizeof(p->text),
+            "%d thread%s, not bound: the control group grants %.3g cores", p->n_threads, plural,
+            req->quota);
     } else if (p->n_threads == p->n_cores && (req->n_local > 1 || far)) {
         p->bind = true;
-        snprintf(p->text, sizeof(p->text), "%d thread%s, one a core, bound to CPUs %s", p->n_threads, plural, set);
+        snprintf(p->text, sizeof(p->text), "%d thread%s, one a core, bound to CPUs %s",
+            p->n_threads, plural, set);
     } else if (req->n_local > 1) {
         p->confine = true;
         snprintf(p->text, sizeof(p->text), "%d thread%s on CPUs %s", p->n_threads, plural, set);
     } else { /* alone, memory equally near: the system may move threads away from others' work */
-        snprintf(p->text, sizeof(p->text), "%d thread%s, not bound, on CPUs %s", p->n_threads, plural, set);
+        snprintf(p->text, sizeof(p->text), "%d thread%s, not bound, on CPUs %s", p->n_threads,
+            plural, set);
     }
 }
 
-int trl_bind_plan(struct trl_bind_plan *ret, const struct trl_bind_request *req, struct trl_err *err)
+int trl_bind_plan(
+    struct trl_bind_plan *ret, const struct trl_bind_request *req, struct trl_err *err)
 {
     struct trl__topology t = {0};
     if (req->n_local < 1 || req->local_rank < 0 || req->local_rank >= req->n_local)
         return trl_fail(err, TRL_E_RANGE, "local rank %d of %d", req->local_rank, req->n_local);
     if (req->n_threads < 0 || req->n_threads > TRL_BIND_MAX_THREADS)
-        return trl_fail(err, TRL_E_RANGE, "%d threads a process; 1 to %d are possible, 0 means one a core", req->n_threads,
+        return trl_fail(err, TRL_E_RANGE,
+            "%d threads a process; 1 to %d are possible, 0 means one a core", req->n_threads,
             TRL_BIND_MAX_THREADS);
     int rc = trl__topology_load(&t, req->topology, err);
     if (rc)
         return rc;
     memset(ret, 0, sizeof(*ret));
-    int *owner = trl_calloc((size_t)t.n_cores + 1, sizeof(*owner)), *counts = trl_calloc((size_t)req->n_local, sizeof(*counts));
+    int *owner = trl_calloc((size_t)t.n_cores + 1, sizeof(*owner)),
+        *counts = trl_calloc((size_t)req->n_local, sizeof(*counts));
     if (!owner || !counts) {
         rc = trl_fail_nomem(err, (size_t)t.n_cores * sizeof(*owner), "the binding plan");
     } else {
@@ -209,7 +225,9 @@ int trl_bind_plan_alone(struct trl_bind_plan *ret, int n_threads, struct trl_err
     int rc = trl_hw_affinity(&mine, err);
     if (rc)
         return rc;
-    return trl_bind_plan(ret, &(struct trl_bind_request){.allowed = &mine, .n_local = 1, .quota = trl_hw_cpu_quota(), .n_threads = n_threads},
+    return trl_bind_plan(ret,
+        &(struct trl_bind_request){
+            .allowed = &mine, .n_local = 1, .quota = trl_hw_cpu_quota(), .n_threads = n_threads},
         err);
 }
 
@@ -231,6 +249,7 @@ void trl_bind_thread(void *plan, int thread)
             if (trl_cpuset_has(&p->cpus, i))
                 CPU_SET_S(i, size, set);
     }
-    sched_setaffinity(0, size, set); /* refused when CPUs were taken away meanwhile: the mask stays */
+    sched_setaffinity(
+        0, size, set); /* refused when CPUs were taken away meanwhile: the mask stays */
     CPU_FREE(set);
 }

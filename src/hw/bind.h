@@ -3,8 +3,9 @@
 #define TRL_HW_BIND_H
 /*
  * Cores: which this process may use, how the ranks of a node divide them, and binding of threads.
- * What the launcher or Slurm allows (the affinity mask) is never left; a CPU quota of the cgroup limits the number of threads.
- * A thread gets a whole core: the second hardware thread of a core adds nothing to matrix products.
+ * What the launcher or Slurm allows (the affinity mask) is never left; a CPU quota of the cgroup
+ * limits the number of threads. A thread gets a whole core: the second hardware thread of a core
+ * adds nothing to matrix products.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,37 +39,39 @@ double trl_hw_cpu_quota(void);
 double trl_hw_cpu_quota_in(const char *proc_file, const char *root);
 
 struct trl_bind_core {
-    int n;                            /* hardware threads that may be used */
+    int n; /* hardware threads that may be used */
     int cpus[TRL_BIND_MAX_SIBLINGS];
 };
 
 struct trl_bind_request {
-    const char *topology;             /* NULL: this machine; else hwloc's synthetic text, or the path of an .xml (tests) */
+    const char *topology; /* NULL: this machine; else hwloc's synthetic text, or the path of an .xml
+                             (tests) */
     const struct trl_cpuset *allowed; /* [n_local]: affinity of each rank of this node */
     int n_local, local_rank;
-    double quota;                     /* of all ranks together; 0: none */
-    int n_threads;                    /* 0: one a core */
+    double quota; /* of all ranks together; 0: none */
+    int n_threads; /* 0: one a core */
 };
 
 struct trl_bind_plan {
-    int n_threads;           /* of this rank; >= 1 */
-    int n_cores;             /* this rank's share */
-    bool bind;               /* thread i stays on cores[i] */
-    bool confine;            /* threads stay on this rank's cores, the system chooses which */
-    bool oversubscribed;     /* ranks or threads outnumber cores */
-    struct trl_cpuset cpus;  /* this rank's share */
+    int n_threads; /* of this rank; >= 1 */
+    int n_cores; /* this rank's share */
+    bool bind; /* thread i stays on cores[i] */
+    bool confine; /* threads stay on this rank's cores, the system chooses which */
+    bool oversubscribed; /* ranks or threads outnumber cores */
+    struct trl_cpuset cpus; /* this rank's share */
     struct trl_bind_core cores[TRL_BIND_MAX_THREADS];
-    char text[256];          /* "4 threads on cores 0-3": for logs */
+    char text[256]; /* "4 threads on cores 0-3": for logs */
 };
 
-/* Ranks with disjoint masks (mpirun or Slurm bound them) keep theirs; ranks with one mask divide it in the order of the topology, so that
- * neighbours share caches and memory. */
-int trl_bind_plan(struct trl_bind_plan *ret, const struct trl_bind_request *req, struct trl_err *err);
+/* Ranks with disjoint masks (mpirun or Slurm bound them) keep theirs; ranks with one mask divide it
+ * in the order of the topology, so that neighbours share caches and memory. */
+int trl_bind_plan(
+    struct trl_bind_plan *ret, const struct trl_bind_request *req, struct trl_err *err);
 /* The plan of a process that is alone on its node, n_threads 0: one a core. */
 int trl_bind_plan_alone(struct trl_bind_plan *ret, int n_threads, struct trl_err *err);
 
-/* Bind the calling thread as thread `thread` of the team: on_start of trl_pool_new, with the plan as ctx; call it for thread 0 too.
- * Threads that it creates later inherit the binding. */
+/* Bind the calling thread as thread `thread` of the team: on_start of trl_pool_new, with the plan
+ * as ctx; call it for thread 0 too. Threads that it creates later inherit the binding. */
 void trl_bind_thread(void *plan, int thread);
 
 #endif

@@ -30,14 +30,16 @@ static double quota_of(const char *dir)
         double q = strtod(text, &rest), p = strtod(rest, NULL);
         return q > 0 && p > 0 ? q / p : 0;
     }
-    if (read_line(dir, "cpu.cfs_quota_us", text, sizeof(text)) && read_line(dir, "cpu.cfs_period_us", period, sizeof(period))) {
+    if (read_line(dir, "cpu.cfs_quota_us", text, sizeof(text)) &&
+        read_line(dir, "cpu.cfs_period_us", period, sizeof(period))) {
         double q = strtod(text, NULL), p = strtod(period, NULL);
         return q > 0 && p > 0 ? q / p : 0;
     }
     return 0;
 }
 
-/* The group and all above it, up to the mount: the smallest counts. Inside a container the path may be one of the outside. */
+/* The group and all above it, up to the mount: the smallest counts. Inside a container the path may
+ * be one of the outside. */
 static double quota_up(const char *mount, const char *group)
 {
     char dir[4096];
@@ -62,15 +64,18 @@ double trl_hw_cpu_quota_in(const char *proc_file, const char *root)
     FILE *f = fopen(proc_file, "r");
     while (f && fgets(line, sizeof(line), f)) {
         line[strcspn(line, "\n")] = '\0';
-        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        char *controllers = strchr(line, ':'),
+             *group = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!group)
             continue;
         *group++ = '\0';
         controllers++;
         if (*controllers == '\0') {
             least = smaller(least, quota_up(root, group));
-        } else if (strcmp(controllers, "cpu") == 0 || strstr(controllers, "cpu,") == controllers || strstr(controllers, ",cpu,") ||
-            (strlen(controllers) > 4 && strcmp(controllers + strlen(controllers) - 4, ",cpu") == 0)) {
+        } else if (strcmp(controllers, "cpu") == 0 || strstr(controllers, "cpu,") == controllers ||
+            strstr(controllers, ",cpu,") ||
+            (strlen(controllers) > 4 &&
+                strcmp(controllers + strlen(controllers) - 4, ",cpu") == 0)) {
             int n = snprintf(mount, sizeof(mount), "%s/cpu", root);
             if (n > 0 && (size_t)n < sizeof(mount))
                 least = smaller(least, quota_up(mount, group));

@@ -29,10 +29,12 @@ static int open_topology(hwloc_topology_t *ret, const char *source, struct trl_e
         bad = hwloc_topology_set_xml(t, source);
     else if (source)
         bad = hwloc_topology_set_synthetic(t, source);
-    hwloc_topology_set_cache_types_filter(t, HWLOC_TYPE_FILTER_KEEP_NONE); /* not needed; devices are off by default */
+    hwloc_topology_set_cache_types_filter(
+        t, HWLOC_TYPE_FILTER_KEEP_NONE); /* not needed; devices are off by default */
     if (bad || hwloc_topology_load(t) != 0) {
         hwloc_topology_destroy(t);
-        return trl_fail(err, TRL_E_PARSE, "hwloc cannot read the topology %.200s", source ? source : "of this machine");
+        return trl_fail(err, TRL_E_PARSE, "hwloc cannot read the topology %.200s",
+            source ? source : "of this machine");
     }
     *ret = t;
     return 0;
@@ -43,7 +45,8 @@ static void add_core(struct trl__topology *ret, hwloc_obj_t obj)
     struct trl__core *c = &ret->cores[ret->n_cores++];
     *c = (struct trl__core){.numa = -1};
     int cpu;
-    for (cpu = hwloc_bitmap_first(obj->cpuset); cpu >= 0 && c->n < TRL_BIND_MAX_SIBLINGS; cpu = hwloc_bitmap_next(obj->cpuset, cpu))
+    for (cpu = hwloc_bitmap_first(obj->cpuset); cpu >= 0 && c->n < TRL_BIND_MAX_SIBLINGS;
+         cpu = hwloc_bitmap_next(obj->cpuset, cpu))
         c->cpus[c->n++] = cpu;
     if (obj->nodeset)
         c->numa = hwloc_bitmap_first(obj->nodeset);
@@ -55,7 +58,8 @@ int trl__topology_load(struct trl__topology *ret, const char *source, struct trl
     int rc = open_topology(&t, source, err);
     if (rc)
         return rc;
-    hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+    hwloc_obj_type_t type =
+        hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     int n = hwloc_get_nbobjs_by_type(t, type);
     *ret = (struct trl__topology){.cores = trl_calloc(n > 0 ? (size_t)n : 1, sizeof(*ret->cores))};
     if (!ret->cores)
@@ -72,7 +76,8 @@ int trl__topology_load(struct trl__topology *ret, const char *source, struct trl
 static int first_sibling(int cpu)
 {
     char path[128], text[64] = "";
-    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    snprintf(
+        path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
     FILE *f = fopen(path, "r");
     if (!f)
         return cpu;
@@ -88,7 +93,8 @@ int trl__topology_load(struct trl__topology *ret, const char *source, struct trl
 {
     struct trl_cpuset mine;
     if (source)
-        return trl_fail(err, TRL_E_UNSUPPORTED, "topology %.200s: this program was built without hwloc", source);
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "topology %.200s: this program was built without hwloc", source);
     int rc = trl_hw_affinity(&mine, err);
     if (rc)
         return rc;
@@ -99,7 +105,8 @@ int trl__topology_load(struct trl__topology *ret, const char *source, struct trl
         if (!trl_cpuset_has(&mine, cpu))
             continue;
         int first = first_sibling(cpu), at = 0;
-        while (at < ret->n_cores && (first == cpu || first_sibling(ret->cores[at].cpus[0]) != first))
+        while (
+            at < ret->n_cores && (first == cpu || first_sibling(ret->cores[at].cpus[0]) != first))
             at++;
         struct trl__core *c = &ret->cores[at];
         if (at == ret->n_cores) {

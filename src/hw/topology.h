@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRL_HW_TOPOLOGY_H
 #define TRL_HW_TOPOLOGY_H
-/* The cores of a machine in topology order (neighbours are close), through hwloc, or from sysfs in a build without it. */
+/* The cores of a machine in topology order (neighbours are close), through hwloc, or from sysfs in
+ * a build without it. */
 #include "hw/bind.h"
 
 struct trl__core {
     int n, cpus[TRL_BIND_MAX_SIBLINGS]; /* hardware threads, by the system's numbers */
-    int numa;                           /* -1: unknown */
+    int numa; /* -1: unknown */
 };
 struct trl__topology {
     int n_cores;

@@ -46,7 +46,9 @@ static int read_int(const char *name, long long least, int *ret, struct trl_err 
     if (!text)
         return 0; /* *ret keeps "not said" */
     if (!trl_parse_i64(text, &v) || v < least || v > INT_MAX)
-        return trl_fail(err, TRL_E_RANGE, "environment variable %s is \"%.100s\"; a number from %lld is needed", name, text, least);
+        return trl_fail(err, TRL_E_RANGE,
+            "environment variable %s is \"%.100s\"; a number from %lld is needed", name, text,
+            least);
     *ret = (int)v;
     return 0;
 }
@@ -71,21 +73,28 @@ static int read_launcher(const struct launcher_vars *l, struct trl_job *j, struc
     if (rc)
         return rc;
     if (j->world < 0 || j->rank < 0)
-        return trl_fail(err, TRL_E_RANGE, "%s is set, so %s started this process, but %s is missing", l->guard, l->name,
+        return trl_fail(err, TRL_E_RANGE,
+            "%s is set, so %s started this process, but %s is missing", l->guard, l->name,
             j->world < 0 ? j->world_var : l->rank);
     if (j->rank >= j->world)
-        return trl_fail(err, TRL_E_RANGE, "%s=%d and %s=%d contradict each other: a rank is less than the number of processes", l->rank,
-            j->rank, j->world_var, j->world);
+        return trl_fail(err, TRL_E_RANGE,
+            "%s=%d and %s=%d contradict each other: a rank is less than the number of processes",
+            l->rank, j->rank, j->world_var, j->world);
     if (j->local_rank >= 0 && j->local_world >= 0 && j->local_rank >= j->local_world)
-        return trl_fail(err, TRL_E_RANGE, "%s=%d and %s=%d contradict each other", l->local_rank, j->local_rank, l->local_world,
-            j->local_world);
+        return trl_fail(err, TRL_E_RANGE, "%s=%d and %s=%d contradict each other", l->local_rank,
+            j->local_rank, l->local_world, j->local_world);
     return 0;
 }
 
 int trl_job_read(struct trl_job *ret, struct trl_err *err)
 {
-    struct trl_job j = {
-        .world = 1, .local_rank = -1, .local_world = -1, .node_rank = -1, .n_nodes = -1, .launcher = "none", .world_var = ""};
+    struct trl_job j = {.world = 1,
+        .local_rank = -1,
+        .local_world = -1,
+        .node_rank = -1,
+        .n_nodes = -1,
+        .launcher = "none",
+        .world_var = ""};
     if (gethostname(j.host, sizeof(j.host)) != 0 || j.host[0] == '\0')
         memcpy(j.host, "unknown", sizeof("unknown"));
     j.host[sizeof(j.host) - 1] = '\0';

@@ -6,7 +6,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
-/* Elements [begin, end) of the slab; a bucket is a few runs (one, unless frozen parameters lie between). */
+/* Elements [begin, end) of the slab; a bucket is a few runs (one, unless frozen parameters lie
+ * between). */
 struct run {
     int64_t begin, end;
     int bucket;
@@ -17,8 +18,8 @@ struct trl_exchange {
     struct trl_comm *comm;
     struct trl_params *params;
     int n_ready, n_runs, n_buckets;
-    struct run *runs;    /* in order of buckets */
-    int *bucket_order;   /* ready when grad_ready has been called with this number */
+    struct run *runs; /* in order of buckets */
+    int *bucket_order; /* ready when grad_ready has been called with this number */
     bool active;
     int next_run, n_started;
     int rc;
@@ -27,10 +28,12 @@ struct trl_exchange {
     double waited;
 };
 
-/* Order of completion; inside one number from the end of the slab to its start, as backward walks the layers, so that runs grow. */
+/* Order of completion; inside one number from the end of the slab to its start, as backward walks
+ * the layers, so that runs grow. */
 static int compare_ready(const void *a, const void *b)
 {
-    const struct trl_param *p = *(const struct trl_param *const *)a, *q = *(const struct trl_param *const *)b;
+    const struct trl_param *p = *(const struct trl_param *const *)a,
+                           *q = *(const struct trl_param *const *)b;
     if (p->ready_order != q->ready_order)
         return p->ready_order < q->ready_order ? -1 : 1;
     return p->offset == q->offset ? 0 : p->offset > q->offset ? -1 : 1;
@@ -42,10 +45,13 @@ static int64_t padded_end(const struct trl_param *p)
     return (p->offset + p->numel + 63) / 64 * 64;
 }
 
-static void add_param(struct trl_exchange *x, const struct trl_param *p, int64_t *bucket_elems, int64_t limit)
+static void add_param(
+    struct trl_exchange *x, const struct trl_param *p, int64_t *bucket_elems, int64_t limit)
 {
     struct run *last = x->n_runs ? &x->runs[x->n_runs - 1] : NULL;
-    if (!last || *bucket_elems + p->numel > limit) { /* a large one that is ready later does not hold others back */
+    if (!last ||
+        *bucket_elems + p->numel >
+            limit) { /* a large one that is ready later does not hold others back */
         x->n_buckets++;
         *bucket_elems = 0;
         last = NULL;
@@ -58,11 +64,12 @@ static void add_param(struct trl_exchange *x, const struct trl_param *p, int64_t
     else if (last && p->offset == (last->end + 63) / 64 * 64)
         last->end = end;
     else
-        x->runs[x->n_runs++] = (struct run){.begin = p->offset, .end = end, .bucket = x->n_buckets - 1};
+        x->runs[x->n_runs++] =
+            (struct run){.begin = p->offset, .end = end, .bucket = x->n_buckets - 1};
 }
 
-int trl_exchange_new(struct trl_exchange **ret, struct trl_comm *c, struct trl_params *p, int n_ready, size_t bucket_bytes,
-    struct trl_err *err)
+int trl_exchange_new(struct trl_exchange **ret, struct trl_comm *c, struct trl_params *p,
+    int n_ready, size_t bucket_bytes, struct trl_err *err)
 {
     struct trl_exchange *x = trl_calloc(1, sizeof(*x));
     const struct trl_param **sorted = trl_calloc((size_t)p->n + 1, sizeof(*sorted));
@@ -83,10 +90,12 @@ int trl_exchange_new(struct trl_exchange **ret, struct trl_comm *c, struct trl_p
             sorted[n++] = &p->items[i];
     qsort(sorted, (size_t)n, sizeof(*sorted), compare_ready);
     size_t esize = trl_dtype_size(p->dtype);
-    int64_t elems = 0, limit = (int64_t)((bucket_bytes ? bucket_bytes : TRL_EXCHANGE_BUCKET_BYTES) / esize);
+    int64_t elems = 0,
+            limit = (int64_t)((bucket_bytes ? bucket_bytes : TRL_EXCHANGE_BUCKET_BYTES) / esize);
     for (int i = 0; i < n && !rc; i++) {
         if (sorted[i]->ready_order < 0 || sorted[i]->ready_order >= n_ready)
-            rc = trl_fail(err, TRL_E_RANGE, "parameter %s becomes ready at %d of %d", sorted[i]->name, sorted[i]->ready_order, n_ready);
+            rc = trl_fail(err, TRL_E_RANGE, "parameter %s becomes ready at %d of %d",
+                sorted[i]->name, sorted[i]->ready_order, n_ready);
         else
             add_param(x, sorted[i], &elems, limit);
     }
@@ -117,15 +126,18 @@ void trl_exchange_begin(struct trl_exchange *x)
     x->rc = 0;
 }
 
-/* Buckets leave in their order, whatever the caller's, so that all ranks send them in the same one. */
+/* Buckets leave in their order, whatever the caller's, so that all ranks send them in the same one.
+ */
 static void start_until(struct trl_exchange *x, int order)
 {
     float scale = 1.0f / (float)x->comm->world;
     size_t esize = trl_dtype_size(x->params->dtype);
-    while (!x->rc && x->next_run < x->n_runs && x->bucket_order[x->runs[x->next_run].bucket] <= order) {
+    while (!x->rc && x->next_run < x->n_runs &&
+        x->bucket_order[x->runs[x->next_run].bucket] <= order) {
         struct run *r = &x->runs[x->next_run++];
-        x->rc = x->comm->ops->allreduce_start(x->comm, (char *)x->params->grads + (size_t)r->begin * esize,
-            (size_t)(r->end - r->begin), x->params->dtype, scale, &r->request, &x->err);
+        x->rc = x->comm->ops->allreduce_start(x->comm,
+            (char *)x->params->grads + (size_t)r->begin * esize, (size_t)(r->end - r->begin),
+            x->params->dtype, scale, &r->request, &x->err);
         if (!x->rc)
             x->n_started++;
     }

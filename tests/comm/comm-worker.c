@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of the communicator tests: `mpirun -n N comm-worker MODE`. Exit code 0: all that this rank saw was right. */
+/* One rank of the communicator tests: `mpirun -n N comm-worker MODE`. Exit code 0: all that this
+ * rank saw was right. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,14 +16,14 @@
 #include "comm/comm.h"
 #include "comm/node.h"
 
-#define CHECK(cond, ...)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "FAILED %s:%d: %s: ", __FILE__, __LINE__, #cond);                      \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            exit(9);                                                                               \
-        }                                                                                          \
+#define CHECK(cond, ...) \
+    do { \
+        if (!(cond)) { \
+            fprintf(stderr, "FAILED %s:%d: %s: ", __FILE__, __LINE__, #cond); \
+            fprintf(stderr, __VA_ARGS__); \
+            fputc('\n', stderr); \
+            exit(9); \
+        } \
     } while (0)
 #define OK(call) CHECK((call) == 0, "%s", err.text)
 
@@ -56,7 +57,8 @@ static void test_exact(struct trl_comm *c)
                 float want = i >= n ? whole(c->rank, i) : 0;
                 for (int r = 0; i < n && r < c->world; r++)
                     want += whole(r, i);
-                CHECK(trl_dtype_load(d, buf, i) == want, "type %s length %zu element %zu: %g, not %g", trl_dtype_name(d), n, i,
+                CHECK(trl_dtype_load(d, buf, i) == want,
+                    "type %s length %zu element %zu: %g, not %g", trl_dtype_name(d), n, i,
                     trl_dtype_load(d, buf, i), want);
             }
             trl_free(buf);
@@ -64,7 +66,8 @@ static void test_exact(struct trl_comm *c)
 }
 
 /* By rank within a node, then by node. */
-static float ordered_sum(const struct trl_comm *c, enum trl_dtype d, size_t i, int per_node, float scale)
+static float ordered_sum(
+    const struct trl_comm *c, enum trl_dtype d, size_t i, int per_node, float scale)
 {
     float total = 0;
     unsigned char raw[4];
@@ -98,18 +101,21 @@ static void test_order(struct trl_comm *c)
                 trl_dtype_store(d, buf, i, uneven(c->rank, i));
             OK(c->ops->allreduce_sum(c, buf, n, d, &err));
             for (size_t i = 0; i < n; i++)
-                CHECK(trl_dtype_load(d, buf, i) == ordered_sum(c, d, i, ranks_per_node(c), 1.0f), "type %s length %zu element %zu",
-                    trl_dtype_name(d), n, i);
+                CHECK(trl_dtype_load(d, buf, i) == ordered_sum(c, d, i, ranks_per_node(c), 1.0f),
+                    "type %s length %zu element %zu", trl_dtype_name(d), n, i);
             trl_free(buf);
         }
 }
 
 static void test_small(struct trl_comm *c)
 {
-    double v[3] = {c->rank + 0.5, -c->rank, c->rank == 1 ? NAN : 1}, s[1] = {c->rank}, m[2] = {c->rank, -c->rank};
+    double v[3] = {c->rank + 0.5, -c->rank, c->rank == 1 ? NAN : 1}, s[1] = {c->rank},
+           m[2] = {c->rank, -c->rank};
     OK(c->ops->allreduce_f64(c, v, 3, TRL_COMM_SUM, &err));
     int w = c->world;
-    CHECK(v[0] == w * (w - 1) / 2.0 + 0.5 * w && v[1] == -w * (w - 1) / 2.0 && isnan(v[2]) == (w > 1), "%g %g", v[0], v[1]);
+    CHECK(
+        v[0] == w * (w - 1) / 2.0 + 0.5 * w && v[1] == -w * (w - 1) / 2.0 && isnan(v[2]) == (w > 1),
+        "%g %g", v[0], v[1]);
     OK(c->ops->allreduce_f64(c, s, 1, TRL_COMM_MAX, &err));
     OK(c->ops->allreduce_f64(c, m, 2, TRL_COMM_MIN, &err));
     CHECK(s[0] == w - 1 && m[0] == 0 && m[1] == -(w - 1), "%g %g %g", s[0], m[0], m[1]);
@@ -121,7 +127,8 @@ static void test_small(struct trl_comm *c)
         OK(c->ops->allgather(c, mine, sizes[k], all, &err));
         for (int r = 0; r < w; r++)
             for (size_t i = 0; i < sizes[k]; i++)
-                CHECK(all[(size_t)r * sizes[k] + i] == (unsigned char)(i * 3 + (size_t)r * 101), "gather %d %zu", r, i);
+                CHECK(all[(size_t)r * sizes[k] + i] == (unsigned char)(i * 3 + (size_t)r * 101),
+                    "gather %d %zu", r, i);
         for (int root = 0; root < w; root++) {
             memset(mine, c->rank, sizes[k]);
             OK(c->ops->bcast(c, mine, sizes[k], root, &err));
@@ -143,7 +150,9 @@ static void test_agree(struct trl_comm *c)
     OK(trl_comm_agree(c, 0, &err));
     for (int bad = 0; bad < c->world; bad++) {
         struct trl_err e = {0};
-        int rc = c->rank >= bad ? trl_fail(&e, TRL_E_DATA - (c->rank > bad), "row %d is bad", c->rank) : 0;
+        int rc = c->rank >= bad
+            ? trl_fail(&e, TRL_E_DATA - (c->rank > bad), "row %d is bad", c->rank)
+            : 0;
         rc = trl_comm_agree(c, rc, &e);
         char want[64];
         snprintf(want, sizeof(want), "rank %d on ", bad);
@@ -168,7 +177,8 @@ static void test_overlap(struct trl_comm *c)
         for (int b = 0; b < BUCKETS; b++) {
             for (size_t i = 0; i < N; i++)
                 bufs[(size_t)b * N + i] = uneven(c->rank, i + (size_t)b);
-            OK(c->ops->allreduce_start(c, bufs + (size_t)b * N, N, TRL_DTYPE_F32, 0.25f, &reqs[b], &err));
+            OK(c->ops->allreduce_start(
+                c, bufs + (size_t)b * N, N, TRL_DTYPE_F32, 0.25f, &reqs[b], &err));
         }
         double one = 1;
         OK(c->ops->allreduce_f64(c, &one, 1, TRL_COMM_SUM, &err));
@@ -177,7 +187,9 @@ static void test_overlap(struct trl_comm *c)
             OK(c->ops->wait(c, reqs[b], &err));
         for (int b = 0; b < BUCKETS; b++)
             for (size_t i = 0; i < N; i += 997)
-                CHECK(bufs[(size_t)b * N + i] == ordered_sum(c, TRL_DTYPE_F32, i + (size_t)b, ranks_per_node(c), 0.25f), "bucket %d", b);
+                CHECK(bufs[(size_t)b * N + i] ==
+                        ordered_sum(c, TRL_DTYPE_F32, i + (size_t)b, ranks_per_node(c), 0.25f),
+                    "bucket %d", b);
     }
     CHECK(trl_alloc_calls() == calls, "steps allocate");
     trl_free(bufs);
@@ -238,8 +250,9 @@ static void test_node_once(struct trl_comm *c)
 static void test_place(struct trl_comm *c)
 {
     int per = ranks_per_node(c);
-    CHECK(c->local_rank == c->rank % per && c->node_rank == c->rank / per && c->n_nodes == (c->world + per - 1) / per, "%d %d %d",
-        c->local_rank, c->node_rank, c->n_nodes);
+    CHECK(c->local_rank == c->rank % per && c->node_rank == c->rank / per &&
+            c->n_nodes == (c->world + per - 1) / per,
+        "%d %d %d", c->local_rank, c->node_rank, c->n_nodes);
 }
 
 /* The ranks of a node divide its cores. */
@@ -252,10 +265,11 @@ static void test_bind(struct trl_comm *c)
     CHECK(p.n_threads >= 1 && p.text[0], "%d threads", p.n_threads);
     for (int r = 0; r < c->world; r++)
         for (int i = 0; i < TRL_MAX_CPUS && ranks_per_node(c) == c->world; i++)
-            CHECK(r == c->rank || !trl_cpuset_has(&p.cpus, i) || !trl_cpuset_has(&all[r], i), "CPU %d is used by ranks %d and %d", i,
-                r, c->rank);
+            CHECK(r == c->rank || !trl_cpuset_has(&p.cpus, i) || !trl_cpuset_has(&all[r], i),
+                "CPU %d is used by ranks %d and %d", i, r, c->rank);
     trl_free(all);
-    CHECK(trl_comm_bind_plan(c, TRL_BIND_MAX_THREADS + 1, &p, &err) == TRL_E_RANGE, "too many threads");
+    CHECK(trl_comm_bind_plan(c, TRL_BIND_MAX_THREADS + 1, &p, &err) == TRL_E_RANGE,
+        "too many threads");
 }
 
 /* ---- the watch: these end the job ---- */
@@ -263,7 +277,7 @@ static void test_bind(struct trl_comm *c)
 static void step_forever(struct trl_comm *c, int64_t bad_step, const char *how)
 {
     float x[1000] = {0};
-    for (int64_t step = 0; step < 2000; step++) {
+    for (int64_t step = 0; step < 20000; step++) {
         trl_comm_watch_step(c, step);
         if (step == bad_step && c->rank == c->world - 1) {
             if (strcmp(how, "kill") == 0 || strcmp(how, "kill-compute") == 0)
@@ -307,8 +321,8 @@ static void bench(struct trl_comm *c)
         buf[i] = 0;
     double t = bench_one(c, buf, n, 5), small = bench_one(c, buf, 1, 200);
     if (c->rank == 0)
-        printf("all-reduce of %zu MB on %d ranks: %.3f s, %.2f GB/s; of one number: %.1f us\n", n * 4 / 1000000, c->world, t,
-            (double)n * 4e-9 / t, small * 1e6);
+        printf("all-reduce of %zu MB on %d ranks: %.3f s, %.2f GB/s; of one number: %.1f us\n",
+            n * 4 / 1000000, c->world, t, (double)n * 4e-9 / t, small * 1e6);
     trl_free(buf);
 }
 
@@ -317,8 +331,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(struct trl_comm *);
-    } modes[] = {{"exact", test_exact}, {"order", test_order}, {"small", test_small}, {"agree", test_agree}, {"overlap", test_overlap},
-        {"node-once", test_node_once}, {"place", test_place}, {"bind", test_bind}, {"mismatch", test_mismatch}, {"leave", test_leave}, {"bench", bench}};
+    } modes[] = {{"exact", test_exact}, {"order", test_order}, {"small", test_small},
+        {"agree", test_agree}, {"overlap", test_overlap}, {"node-once", test_node_once},
+        {"place", test_place}, {"bind", test_bind}, {"mismatch", test_mismatch},
+        {"leave", test_leave}, {"bench", bench}};
     const char *mode = argc > 1 ? argv[1] : "";
     if (strcmp(mode, "exec") == 0 && !getenv("OMPI_COMM_WORLD_SIZE") && !getenv("PMI_SIZE")) {
         char *args[] = {argv[0], (char *)"place", NULL};

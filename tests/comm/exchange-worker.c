@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of the exchange test: the gradients after it are the mean over ranks, bit by bit, and frozen ones are untouched. */
+/* One rank of the exchange test: the gradients after it are the mean over ranks, bit by bit, and
+ * frozen ones are untouched. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +9,14 @@
 #include "base/rng.h"
 #include "optim/exchange.h"
 
-#define CHECK(cond, ...)                                                                           \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            fprintf(stderr, "FAILED %s:%d: %s: ", __FILE__, __LINE__, #cond);                      \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            exit(9);                                                                               \
-        }                                                                                          \
+#define CHECK(cond, ...) \
+    do { \
+        if (!(cond)) { \
+            fprintf(stderr, "FAILED %s:%d: %s: ", __FILE__, __LINE__, #cond); \
+            fprintf(stderr, __VA_ARGS__); \
+            fputc('\n', stderr); \
+            exit(9); \
+        } \
     } while (0)
 
 static struct trl_err err;
@@ -31,7 +32,11 @@ static void make_params(struct trl_params *p, enum trl_dtype dtype, bool freeze)
     for (int i = 0; i < N; i++) {
         int layer = i == 0 || i > 3 * LAYERS ? -1 : (i - 1) / 3;
         int64_t n = i == 0 ? 20000 : layer < 0 ? 128 + i : sizes[(i - 1) % 3];
-        items[i] = (struct trl_param){.name = (char *)"p", .numel = n, .offset = at, .layer = layer, .trainable = !freeze || i % 4 != 2};
+        items[i] = (struct trl_param){.name = (char *)"p",
+            .numel = n,
+            .offset = at,
+            .layer = layer,
+            .trainable = !freeze || i % 4 != 2};
         items[i].ready_order = i == 0 ? LAYERS + 1 : layer < 0 ? 0 : LAYERS - layer;
         at += (n + 63) / 64 * 64;
     }
@@ -58,7 +63,8 @@ static void check(const struct trl_comm *c, const struct trl_params *p, bool exc
     for (int k = 0; k < p->n; k++) {
         const struct trl_param *q = &p->items[k];
         for (; at < q->offset; at++)
-            CHECK(trl_dtype_load(p->dtype, p->grads, (size_t)at) == 0, "gap at %lld", (long long)at);
+            CHECK(
+                trl_dtype_load(p->dtype, p->grads, (size_t)at) == 0, "gap at %lld", (long long)at);
         for (; at < q->offset + q->numel; at++) {
             float sum = 0;
             for (int r = 0; r < c->world; r++) {
@@ -66,9 +72,12 @@ static void check(const struct trl_comm *c, const struct trl_params *p, bool exc
                 sum = r ? sum + trl_dtype_load(p->dtype, raw, 0) : trl_dtype_load(p->dtype, raw, 0);
             }
             bool own = !q->trainable || !exchanged;
-            trl_dtype_store(p->dtype, raw, 0, own ? grad_of(c->rank, at) : sum * (1.0f / (float)c->world));
-            float got = trl_dtype_load(p->dtype, p->grads, (size_t)at), want = trl_dtype_load(p->dtype, raw, 0);
-            CHECK(got == want, "parameter %d element %lld: %g, not %g", k, (long long)(at - q->offset), got, want);
+            trl_dtype_store(
+                p->dtype, raw, 0, own ? grad_of(c->rank, at) : sum * (1.0f / (float)c->world));
+            float got = trl_dtype_load(p->dtype, p->grads, (size_t)at),
+                  want = trl_dtype_load(p->dtype, raw, 0);
+            CHECK(got == want, "parameter %d element %lld: %g, not %g", k,
+                (long long)(at - q->offset), got, want);
         }
     }
 }
@@ -79,7 +88,8 @@ static void run(struct trl_comm *c, enum trl_dtype dtype, bool freeze, size_t bu
     struct trl_exchange *x;
     make_params(&p, dtype, freeze);
     CHECK(trl_exchange_new(&x, c, &p, LAYERS + 2, bucket, &err) == 0, "%s", err.text);
-    CHECK(trl_exchange_n_buckets(x) >= 1 && (bucket || trl_exchange_n_buckets(x) == 1), "%d buckets", trl_exchange_n_buckets(x));
+    CHECK(trl_exchange_n_buckets(x) >= 1 && (bucket || trl_exchange_n_buckets(x) == 1),
+        "%d buckets", trl_exchange_n_buckets(x));
     CHECK(bucket != 4096 || trl_exchange_n_buckets(x) > 2, "%d buckets", trl_exchange_n_buckets(x));
     uint64_t calls = 0;
     for (int step = 0; step < 4; step++) {
@@ -99,7 +109,9 @@ static void run(struct trl_comm *c, enum trl_dtype dtype, bool freeze, size_t bu
     CHECK(trl_alloc_calls() == calls, "steps allocate");
     trl_exchange_free(x);
     p.items[3].ready_order = LAYERS + 2;
-    CHECK(trl_exchange_new(&x, c, &p, LAYERS + 2, bucket, &err) == TRL_E_RANGE || !p.items[3].trainable, "an order out of range");
+    CHECK(trl_exchange_new(&x, c, &p, LAYERS + 2, bucket, &err) == TRL_E_RANGE ||
+            !p.items[3].trainable,
+        "an order out of range");
     trl_slab_free(p.grads, (size_t)p.slab_elems * 4);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Division of cores between the ranks of a node, on made-up machines; CPU quotas; binding of real threads. */
+/* Division of cores between the ranks of a node, on made-up machines; CPU quotas; binding of real
+ * threads. */
 #include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,12 +27,16 @@ static void need_hwloc(void)
 #endif
 }
 
-static const struct trl_bind_plan *plan(const char *topology, const struct trl_cpuset *allowed, int n_local, int local_rank, double quota,
-    int n_threads)
+static const struct trl_bind_plan *plan(const char *topology, const struct trl_cpuset *allowed,
+    int n_local, int local_rank, double quota, int n_threads)
 {
     static struct trl_bind_plan p;
-    struct trl_bind_request req = {
-        .topology = topology, .allowed = allowed, .n_local = n_local, .local_rank = local_rank, .quota = quota, .n_threads = n_threads};
+    struct trl_bind_request req = {.topology = topology,
+        .allowed = allowed,
+        .n_local = n_local,
+        .local_rank = local_rank,
+        .quota = quota,
+        .n_threads = n_threads};
     assert_trl_ok(trl_bind_plan(&p, &req, &err), &err);
     return &p;
 }
@@ -108,17 +113,20 @@ static void test_bound_by_launcher(void **state)
     struct trl_cpuset half[2] = {cpus(1, 1), cpus(3, 3)}; /* one hardware thread of a core each */
     expect(plan(two_sockets, half, 2, 1, 0, 0), 1, true, "3");
     struct trl_cpuset part[2] = {cpus(0, 7), cpus(4, 11)};
-    struct trl_bind_plan a = *plan(two_sockets, part, 2, 0, 0, 0), b = *plan(two_sockets, part, 2, 1, 0, 0);
+    struct trl_bind_plan a = *plan(two_sockets, part, 2, 0, 0, 0),
+                         b = *plan(two_sockets, part, 2, 1, 0, 0);
     for (int i = 0; i < 16; i++) {
         assert_false(trl_cpuset_has(&a.cpus, i) && trl_cpuset_has(&b.cpus, i));
         assert_int_equal(trl_cpuset_has(&a.cpus, i) || trl_cpuset_has(&b.cpus, i), i < 12);
     }
-    struct trl_cpuset pairs[4] = {cpus(0, 7), cpus(0, 7), cpus(8, 15), cpus(8, 15)}; /* bound to sockets, two ranks each */
+    struct trl_cpuset pairs[4] = {
+        cpus(0, 7), cpus(0, 7), cpus(8, 15), cpus(8, 15)}; /* bound to sockets, two ranks each */
     expect(plan(two_sockets, pairs, 4, 1, 0, 0), 2, true, "4-7");
     expect(plan(two_sockets, pairs, 4, 2, 0, 0), 2, true, "8-11");
 }
 
-/* Numbers of hardware threads interleaved, as on most servers: 0-3 first threads, 4-7 their siblings. */
+/* Numbers of hardware threads interleaved, as on most servers: 0-3 first threads, 4-7 their
+ * siblings. */
 static void test_siblings(void **state)
 {
     need_hwloc();
@@ -126,7 +134,8 @@ static void test_siblings(void **state)
     struct trl_cpuset all = cpus(0, 7), same[2] = {all, all}, first = cpus(0, 3);
     expect(plan(t, same, 2, 0, 0, 0), 2, true, "0-1,4-5");
     expect(plan(t, same, 2, 1, 0, 0), 2, true, "2-3,6-7");
-    expect(plan(t, &first, 1, 0, 0, 0), 4, false, "0-3"); /* alone and near: the system may choose */
+    expect(
+        plan(t, &first, 1, 0, 0, 0), 4, false, "0-3"); /* alone and near: the system may choose */
 }
 
 static void test_large(void **state)
@@ -135,7 +144,8 @@ static void test_large(void **state)
     struct trl_cpuset all = cpus(0, 4095), same[16];
     for (int i = 0; i < 16; i++)
         same[i] = all;
-    assert_int_equal(plan("node:8 core:256 pu:1", same, 1, 0, 0, 0)->n_threads, TRL_BIND_MAX_THREADS);
+    assert_int_equal(
+        plan("node:8 core:256 pu:1", same, 1, 0, 0, 0)->n_threads, TRL_BIND_MAX_THREADS);
     const struct trl_bind_plan *p = plan("node:8 core:16 pu:2", same, 16, 15, 0, 0);
     expect(p, 8, true, "240-255");
 }
