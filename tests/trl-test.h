@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -41,10 +42,38 @@ static inline const char *trl_test_data(const char *rel)
     return p;
 }
 
+/* cmocka writes "not ok 3 # SKIP name", which by the TAP rules is a failure: write "ok 3 # SKIP name". */
+static inline ssize_t trl_test_write(void *cookie, const char *buf, size_t len)
+{
+    (void)cookie;
+    const char *end = memchr(buf, '\n', len);
+    size_t line = end ? (size_t)(end - buf) : len, cut = 0;
+    if (line > 7 && memcmp(buf, "not ok ", 7) == 0 && memmem(buf, line, "# SKIP", 6))
+        cut = 4;
+    for (size_t at = cut; at < len;) {
+        ssize_t n = write(STDOUT_FILENO, buf + at, len - at);
+        if (n <= 0)
+            return 0;
+        at += (size_t)n;
+    }
+    return (ssize_t)len;
+}
+static inline void trl_test_output(void)
+{
+    FILE *f = fopencookie(NULL, "w", (cookie_io_functions_t){.write = trl_test_write});
+    if (f) {
+        setvbuf(f, NULL, _IOLBF, BUFSIZ);
+        stdout = f;
+    }
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+}
+/* for tests that have a main of their own */
+#define cmocka_set_message_output(format) trl_test_output()
+
 #define TRL_TEST_MAIN(tests)                                                                       \
     int main(void)                                                                                 \
     {                                                                                              \
-        cmocka_set_message_output(CM_OUTPUT_TAP);                                                  \
+        trl_test_output();                                                                         \
         return cmocka_run_group_tests(tests, NULL, NULL);                                          \
     }
 
