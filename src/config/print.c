@@ -112,6 +112,7 @@ static void put_short(const struct trl_option *o, struct trl_str *s)
     put_wrapped(&t, o->help, 6, 94);
     if (o->choices && strlen(o->choices) < 160) {
         struct trl_str c = {0};
+        trl_str_puts(&c, "Values: ");
         trl_option_allowed(o, &c);
         trl_str_putc(&c, '.');
         put_wrapped(&t, trl_str_get(&c), 6, 94);
