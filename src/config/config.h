@@ -62,7 +62,7 @@ bool trl_config_is_given(const struct trl_config *cfg, const char *name);
 /* What training cannot do without: model_name_or_path and dataset_name or datasets. */
 int trl_config_require(const struct trl_config *cfg, struct trl_err *err);
 
-/* Say which given options have no effect and what was adjusted: infos and warnings. To be called by one rank, after trl_log_init. */
+/* Set the log's level from log_level, and say which given options have no effect and what was adjusted. After trl_log_init. */
 void trl_config_log_notices(const struct trl_config *cfg);
 
 /* --print_config: a YAML run file, each value with its source as a comment. */

@@ -14,6 +14,7 @@
 #define ABOVE(x) .has_min = true, .min_open = true, .min = x
 #define BETWEEN(a, b) .has_min = true, .min = a, .has_max = true, .max = b
 #define BELOW(a, b) .has_min = true, .min = a, .has_max = true, .max_open = true, .max = b
+#define FLAG(x) .flag_word = x
 #define MODE .mode = true
 #define SECRET .secret = true
 

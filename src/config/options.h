@@ -56,6 +56,7 @@ struct trl_option {
     const char *withheld, *withheld_why; /* those of them that are not supported, and why */
     const char *why;                    /* no effect, or refused, because */
     const char *unit;
+    const char *flag_word;              /* STR that also takes true, which is this word, and false, which is the default */
     size_t offset; /* of the field in struct trl_config */
     double min, max;
     enum trl_opt_kind kind;
@@ -96,6 +97,7 @@ void trl_option_put(const struct trl_config *cfg, const struct trl_option *o, st
 /* Parts of trl_config_parse. */
 int trl__config_read_accelerate(struct trl_config *cfg, const char *name, struct trl_err *err);
 int trl__config_finish(struct trl_config *cfg, struct trl_err *err);
+int trl__config_check_launch(const struct trl_config *cfg, struct trl_err *err);
 void trl__config_notice(struct trl_config *cfg, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* docs/options.md and docs/trl-train.1 */

@@ -100,7 +100,7 @@ static int scan_option(struct line *l, int *i)
         return add_given(l, o, eq + 1, 0, 0);
     int n = count_words(l, o, *i), at = *i + 1;
     *i += n;
-    if (!n && is_bool_kind(o))
+    if (!n && (is_bool_kind(o) || o->flag_word))
         return add_given(l, o, "true", 0, 0);
     if (!n && is_refused(o))
         return trl_fail(l->err, TRL_E_UNSUPPORTED, "%s is not supported: %s (--%s on the command line)", o->name, o->why, o->name);
@@ -327,6 +327,7 @@ int trl_config_parse(struct trl_config *cfg, const char *trainer, int argc, char
         rc = apply_all(&l);
         rc = rc ? rc : check_status(cfg, err);
         rc = rc ? rc : trl__config_finish(cfg, err);
+        rc = rc ? rc : trl__config_check_launch(cfg, err);
         rc = rc ? rc : trl_str_check(&cfg->notices, err);
         rc = rc ? rc : trl_str_check(&cfg->warnings, err);
     }
@@ -375,8 +376,18 @@ static void log_lines(enum trl_log_level level, const struct trl_str *lines)
     }
 }
 
+static enum trl_log_level level_of(const char *word)
+{
+    if (!strcmp(word, "detail") || !strcmp(word, "debug"))
+        return TRL_LOG_DEBUG;
+    if (!strcmp(word, "warning"))
+        return TRL_LOG_WARN;
+    return strcmp(word, "error") && strcmp(word, "critical") ? TRL_LOG_INFO : TRL_LOG_ERROR;
+}
+
 void trl_config_log_notices(const struct trl_config *cfg)
 {
+    trl_log_set_level(level_of(cfg->log_level));
     log_lines(TRL_LOG_WARN, &cfg->warnings);
     log_lines(TRL_LOG_INFO, &cfg->notices);
 }

@@ -249,6 +249,9 @@ static int set_list_text(struct trl_config *cfg, const struct trl_option *o, con
 static int set_str(struct trl_config *cfg, const struct trl_option *o, const char *text, const char *from, struct trl_err *err)
 {
     /* an option that is off by None and has words to choose from takes "none" as None; other texts stand for themselves */
+    bool on;
+    if (o->flag_word && parse_bool(text, &on))
+        text = on ? o->flag_word : o->def;
     bool none = !o->def && o->choices && is_none(text) && !trl_word_in(o->choices, text, strlen(text));
     int rc = none ? 0 : check_choice(o, text, from, err);
     if (rc)

@@ -28,10 +28,11 @@ static void test_values(void **state)
     (void)state;
     struct trl_config c;
     struct trl_err err;
+    static char *const print[4] = {(char *)"--print_config"}; /* two machines are not started by hand */
     assert_trl_ok(parse(&c, &err, "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nnum_processes: 4\nnum_machines: 2\nmachine_rank: 1\n"
                                   "main_process_ip: 10.0.0.1\nmain_process_port: 1234\nmixed_precision: 'no'\nuse_cpu: true\nmpirun_config: {mpirun_ccl: '1'}\n"
                                   "parallelism_config: {parallelism_config_tp_size: 1}\ndynamo_config: {dynamo_backend: INDUCTOR}\ntpu_env: []\n"
-                                  "fsdp_config: {}\n", "a.yaml", NULL), &err);
+                                  "fsdp_config: {}\n", "a.yaml", print), &err);
     assert_true(c.num_processes.value == 4 && c.num_machines == 2 && c.machine_rank == 1 && c.main_process_port.value == 1234);
     assert_string_equal(c.main_process_ip, "10.0.0.1");
     assert_string_equal(c.mixed_precision, "no");
@@ -139,9 +140,34 @@ static void test_profiles(void **state)
     trl_config_release(&c);
 }
 
+/* What a launcher started is the truth. */
+static void test_launch(void **state)
+{
+    (void)state;
+    struct trl_config c;
+    struct trl_err err;
+    char *two[] = {(char *)"--num_machines", (char *)"2", (char *)"--num_processes", (char *)"4", (char *)"--print_config"};
+    assert_int_equal(trl_config_parse(&c, "sft", 4, two, &err), TRL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "num_machines: 2 (--num_machines on the command line): a start of each machine by hand"));
+    assert_trl_ok(trl_config_parse(&c, "sft", 5, two, &err), &err);
+    trl_config_release(&c);
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    assert_trl_ok(trl_config_parse(&c, "sft", 4, two, &err), &err);
+    trl_config_release(&c);
+    setenv("OMPI_COMM_WORLD_SIZE", "8", 1);
+    assert_int_equal(trl_config_parse(&c, "sft", 4, two, &err), TRL_E_USAGE);
+    assert_non_null(strstr(err.text, "num_processes: 4 (--num_processes on the command line), and mpirun (Open MPI) has started 8 (OMPI_COMM_WORLD_SIZE)"));
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
 static int set_up(void **state)
 {
     (void)state;
+    static const char *const launchers[] = {"OMPI_COMM_WORLD_RANK", "MPI_LOCALNRANKS", "SLURM_STEP_ID", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+        unsetenv(launchers[i]);
     return mkdtemp(dir) ? 0 : -1;
 }
 
@@ -155,6 +181,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_values),
     cmocka_unit_test(test_errors),
     cmocka_unit_test(test_profiles),
+    cmocka_unit_test(test_launch),
 };
 
 int main(void)

@@ -216,7 +216,7 @@ static void test_errors(void **state)
         {"--no_packing=1", TRL_E_USAGE, "--no_packing takes no value; write --packing=1"},
         {"--no_seed", TRL_E_USAGE, "unknown option --no_seed"},
         {"--loss_type foo", TRL_E_USAGE, "loss_type: \"foo\" is not possible (--loss_type on the command line); wanted: one of: nll, dft, chunked_nll"},
-        {"--optim paged_adamw_8bit", TRL_E_UNSUPPORTED, "optim: \"paged_adamw_8bit\" is not supported: it is not written yet"},
+        {"--optim paged_adamw_8bit", TRL_E_UNSUPPORTED, "optim: \"paged_adamw_8bit\" is not supported: it belongs to a package"},
         {"--report_to wandb", TRL_E_UNSUPPORTED, "report_to: \"wandb\" is not supported: it needs a Python client"},
         {"--report_to none tensorboard", TRL_E_USAGE, "report_to: none stands beside other names"},
         {"--use_peft --push_to_hub", TRL_E_UNSUPPORTED, "use_peft is not supported: LoRA comes later (--use_peft on the command line); push_to_hub is not supported"},
@@ -392,6 +392,9 @@ static void test_sizes(void **state)
 static int set_up(void **state)
 {
     (void)state;
+    static const char *const launchers[] = {"OMPI_COMM_WORLD_RANK", "MPI_LOCALNRANKS", "SLURM_STEP_ID", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+        unsetenv(launchers[i]);
     return mkdtemp(dir) ? 0 : -1;
 }
 

@@ -91,7 +91,7 @@ static void test_rows(void **state)
         }
         json_decref(row);
     }
-    assert_int_equal(n, 60);
+    assert_int_equal(n, 62);
     trl_free(text);
     trl_config_release(&empty);
 }
@@ -99,6 +99,9 @@ static void test_rows(void **state)
 static int set_up(void **state)
 {
     (void)state;
+    static const char *const launchers[] = {"OMPI_COMM_WORLD_RANK", "MPI_LOCALNRANKS", "SLURM_STEP_ID", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+        unsetenv(launchers[i]);
     return mkdtemp(dir) ? 0 : -1;
 }
 
