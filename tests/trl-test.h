@@ -42,7 +42,8 @@ static inline const char *trl_test_data(const char *rel)
     return p;
 }
 
-/* cmocka writes "not ok 3 # SKIP name", which by the TAP rules is a failure: write "ok 3 # SKIP name". */
+/* cmocka writes "not ok 3 # SKIP name", which by the TAP rules is a failure: write "ok 3 # SKIP name".
+ * stdout is such a stream then: tests redirect descriptor 1 (dup2), not the stream (freopen). */
 static inline ssize_t trl_test_write(void *cookie, const char *buf, size_t len)
 {
     (void)cookie;
