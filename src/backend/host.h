@@ -7,7 +7,9 @@
 /* Fills the memory functions (slabs) and empty weight caching. */
 void trl_host_fill(struct trl_backend *be);
 
-int trl_ref_open(struct trl_backend **ret, const struct trl_backend_options *opt, struct trl_err *err);
-int trl_cpu_open(struct trl_backend **ret, const struct trl_backend_options *opt, struct trl_err *err);
+int trl_ref_open(
+    struct trl_backend **ret, const struct trl_backend_options *opt, struct trl_err *err);
+int trl_cpu_open(
+    struct trl_backend **ret, const struct trl_backend_options *opt, struct trl_err *err);
 
 #endif

@@ -32,7 +32,8 @@ static bool amx_granted(void)
     uint64_t mask = 0;
     if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM_, XFEATURE_XTILEDATA_) != 0)
         return false;
-    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_PERM_, &mask) == 0 && (mask >> XFEATURE_XTILEDATA_ & 1);
+    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_PERM_, &mask) == 0 &&
+        (mask >> XFEATURE_XTILEDATA_ & 1);
 }
 
 static void read_model(void)
@@ -63,7 +64,8 @@ static void detect(void)
     uint64_t states = enabled_states();
     if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d7))
         return;
-    cpu.avx2 = (states & XCR0_AVX) == XCR0_AVX && (c & bit_AVX) && (c & bit_FMA) && (c & bit_F16C) && (b7 & bit_AVX2);
+    cpu.avx2 = (states & XCR0_AVX) == XCR0_AVX && (c & bit_AVX) && (c & bit_FMA) &&
+        (c & bit_F16C) && (b7 & bit_AVX2);
     uint32_t want = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     cpu.avx512 = cpu.avx2 && (states & XCR0_AVX512) == XCR0_AVX512 && (b7 & want) == want;
     uint32_t a71 = 0;

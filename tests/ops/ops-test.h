@@ -2,9 +2,10 @@
 #ifndef TRL_OPS_TEST_H
 #define TRL_OPS_TEST_H
 /*
- * One case = a list of buffers and a function that runs an op on them. op_check() runs it on the reference and on
- * every instruction set of this machine with 1..4 threads, twice, and holds the outputs against the reference
- * (normalised mean square error), the guard zones, the inputs, and the bits of the other runs.
+ * One case = a list of buffers and a function that runs an op on them. op_check() runs it on the
+ * reference and on every instruction set of this machine with 1..4 threads, twice, and holds the
+ * outputs against the reference (normalised mean square error), the guard zones, the inputs, and
+ * the bits of the other runs.
  */
 #include "../trl-test.h"
 
@@ -19,12 +20,12 @@ enum { OP_MAX_BUFS = 24, OP_GUARD = 128, OP_MAX_RAW = 8 };
 struct op_buf {
     enum op_kind kind;
     enum trl_dtype dtype;
-    size_t raw;      /* bytes an element where it is no float; 0: dtype */
+    size_t raw; /* bytes an element where it is no float; 0: dtype */
     size_t n;
     size_t misalign; /* bytes */
-    double tol;      /* normalised MSE */
-    char *master;    /* what each run starts from */
-    char *now;       /* base of the run's copy, guards included */
+    double tol; /* normalised MSE */
+    char *master; /* what each run starts from */
+    char *now; /* base of the run's copy, guards included */
 };
 struct op_case {
     char label[200];
@@ -59,11 +60,15 @@ static inline double op_tolerance(enum trl_dtype t)
 }
 
 /* scale 0: zeros. OUT buffers start as NaN. Returns the buffer's number. */
-static inline int op_add(struct op_case *c, enum op_kind kind, enum trl_dtype dtype, size_t n, double scale)
+static inline int op_add(
+    struct op_case *c, enum op_kind kind, enum trl_dtype dtype, size_t n, double scale)
 {
     assert_true(c->n < OP_MAX_BUFS);
     struct op_buf *b = &c->bufs[c->n];
-    *b = (struct op_buf){.kind = kind, .dtype = dtype, .n = n, .tol = op_tolerance(dtype),
+    *b = (struct op_buf){.kind = kind,
+        .dtype = dtype,
+        .n = n,
+        .tol = op_tolerance(dtype),
         .misalign = (size_t)(c->n % 3) * trl_dtype_size(dtype)};
     b->master = trl_malloc(n * op_elem(b));
     for (size_t i = 0; i < n; i++)
@@ -72,7 +77,8 @@ static inline int op_add(struct op_case *c, enum op_kind kind, enum trl_dtype dt
     return c->n++;
 }
 /* Elements of another type; data copied. */
-static inline int op_add_raw(struct op_case *c, enum op_kind kind, size_t elem, size_t n, const void *data)
+static inline int op_add_raw(
+    struct op_case *c, enum op_kind kind, size_t elem, size_t n, const void *data)
 {
     assert_true(c->n < OP_MAX_BUFS);
     struct op_buf *b = &c->bufs[c->n];
@@ -98,7 +104,8 @@ static inline void op_check_guards(struct op_case *c)
 {
     for (int i = 0; i < c->n; i++) {
         struct op_buf *b = &c->bufs[i];
-        size_t bytes = b->n * op_elem(b), begin = OP_GUARD + b->misalign, total = begin + bytes + OP_GUARD;
+        size_t bytes = b->n * op_elem(b), begin = OP_GUARD + b->misalign,
+               total = begin + bytes + OP_GUARD;
         for (size_t j = 0; j < total; j++)
             if ((j < begin || j >= begin + bytes) && (unsigned char)b->now[j] != 0xa5)
                 fail_msg("%s: buffer %d: byte %zd outside its %zu bytes was written", c->label, i,
@@ -137,7 +144,8 @@ static inline void op_compare(struct op_case *c, char *const *want, const char *
         }
         double e = op_nmse(b->dtype, op_ptr(c, i), want[i], b->n);
         if (!(e <= b->tol))
-            fail_msg("%s on %s: buffer %d: normalised MSE %g, allowed %g", c->label, where, i, e, b->tol);
+            fail_msg("%s on %s: buffer %d: normalised MSE %g, allowed %g", c->label, where, i, e,
+                b->tol);
     }
 }
 static inline void op_save(struct op_case *c, char **to)
@@ -177,9 +185,11 @@ static inline void op_open_backends(void)
             b->isa = isa;
             b->threads = threads;
             assert_trl_ok(trl_pool_new(&b->pool, threads, NULL, NULL, &err), &err);
-            struct trl_backend_options opt = {.name = "cpu", .isa = trl_isa_name((enum trl_isa)isa), .pool = b->pool};
+            struct trl_backend_options opt = {
+                .name = "cpu", .isa = trl_isa_name((enum trl_isa)isa), .pool = b->pool};
             assert_trl_ok(trl_backend_open(&b->be, &opt, &err), &err);
-            snprintf(b->where, sizeof(b->where), "%s, %d threads", trl_isa_name((enum trl_isa)isa), threads);
+            snprintf(b->where, sizeof(b->where), "%s, %d threads", trl_isa_name((enum trl_isa)isa),
+                threads);
         }
 }
 static inline int op_close_backends(void **state)
@@ -197,7 +207,8 @@ static inline int op_close_backends(void **state)
 static inline void op_same_bits(struct op_case *c, char *const *first, const char *where)
 {
     for (int i = 0; i < c->n; i++)
-        if (c->bufs[i].kind != OP_IN && memcmp(op_ptr(c, i), first[i], c->bufs[i].n * op_elem(&c->bufs[i])) != 0)
+        if (c->bufs[i].kind != OP_IN &&
+            memcmp(op_ptr(c, i), first[i], c->bufs[i].n * op_elem(&c->bufs[i])) != 0)
             fail_msg("%s on %s: buffer %d: other bits than with one thread", c->label, where, i);
 }
 

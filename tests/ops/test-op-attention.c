@@ -12,9 +12,18 @@ enum { Q, K, V, DOCS, OUT, LSE, D_OUT, DQ, DK, DV };
 
 static struct trl_op_attention args(struct op_case *c, const struct spec *s)
 {
-    struct trl_op_attention a = {.n_docs = s->n_docs, .hq = s->hq, .hkv = s->hkv, .d = s->d, .window = s->window,
-        .softcap = s->softcap, .scale = 1 / sqrtf((float)s->d), .dtype = s->dtype, .round = s->round,
-        .ld_q = s->hq * s->d + s->pad, .ld_k = s->hkv * s->d + s->pad, .ld_v = s->hkv * s->d,
+    struct trl_op_attention a = {.n_docs = s->n_docs,
+        .hq = s->hq,
+        .hkv = s->hkv,
+        .d = s->d,
+        .window = s->window,
+        .softcap = s->softcap,
+        .scale = 1 / sqrtf((float)s->d),
+        .dtype = s->dtype,
+        .round = s->round,
+        .ld_q = s->hq * s->d + s->pad,
+        .ld_k = s->hkv * s->d + s->pad,
+        .ld_v = s->hkv * s->d,
         .ld_out = s->hq * s->d + s->pad};
     for (int64_t i = 0; i < s->n_docs; i++)
         a.n += s->lengths[i];
@@ -37,8 +46,11 @@ static int run_forward(struct trl_backend *be, struct op_case *c)
 
 static int run_backward(struct trl_backend *be, struct op_case *c)
 {
-    struct trl_op_attention_bwd b = {.fwd = args(c, c->ctx), .d_out = op_ptr(c, D_OUT), .dq = op_ptr(c, DQ),
-        .dk = op_ptr(c, DK), .dv = op_ptr(c, DV)};
+    struct trl_op_attention_bwd b = {.fwd = args(c, c->ctx),
+        .d_out = op_ptr(c, D_OUT),
+        .dq = op_ptr(c, DQ),
+        .dk = op_ptr(c, DK),
+        .dv = op_ptr(c, DV)};
     b.ld_dq = b.fwd.ld_q;
     b.ld_dk = b.fwd.ld_k;
     b.ld_dv = b.fwd.ld_v;
@@ -53,9 +65,11 @@ static void check(struct spec s)
     for (int64_t i = 0; i < s.n_docs; i++)
         starts[i + 1] = starts[i] + s.lengths[i];
     struct op_case c = {.run = run_forward, .ctx = &s};
-    snprintf(c.label, sizeof(c.label), "forward of attention %lld/%lld heads of %lld, %lld docs, n %lld, window %lld, softcap %g, %s, round %s",
-        (long long)s.hq, (long long)s.hkv, (long long)s.d, (long long)s.n_docs, (long long)a.n, (long long)s.window,
-        (double)s.softcap, trl_dtype_name(s.dtype), trl_dtype_name(s.round));
+    snprintf(c.label, sizeof(c.label),
+        "forward of attention %lld/%lld heads of %lld, %lld docs, n %lld, window %lld, softcap %g, "
+        "%s, round %s",
+        (long long)s.hq, (long long)s.hkv, (long long)s.d, (long long)s.n_docs, (long long)a.n,
+        (long long)s.window, (double)s.softcap, trl_dtype_name(s.dtype), trl_dtype_name(s.round));
     size_t n = (size_t)a.n;
     op_add(&c, OP_IN, s.dtype, n * (size_t)a.ld_q, 1.5);
     op_add(&c, OP_IN, s.dtype, n * (size_t)a.ld_k, 1.5);
@@ -100,9 +114,14 @@ static void test_shapes(void **state)
     check((struct spec){.hq = 1, .hkv = 1, .d = 1, .n_docs = 1, .lengths = {1}});
     check((struct spec){.hq = 2, .hkv = 1, .d = 3, .n_docs = 3, .lengths = {3, 0, 17}, .pad = 5});
     check((struct spec){.hq = 3, .hkv = 3, .d = 64, .n_docs = 2, .lengths = {65, 63}});
-    check((struct spec){.hq = 6, .hkv = 2, .d = 16, .n_docs = 4, .lengths = {48, 49, 1, 31}, .pad = 2});
+    check((struct spec){
+        .hq = 6, .hkv = 2, .d = 16, .n_docs = 4, .lengths = {48, 49, 1, 31}, .pad = 2});
     check((struct spec){.hq = 2, .hkv = 1, .d = 40, .n_docs = 1, .lengths = {230}});
-    check((struct spec){.hq = 2, .hkv = 1, .d = 8, .n_docs = 17, .lengths = {5, 1, 2, 9, 33, 1, 1, 1, 1, 8, 8, 8, 4, 3, 2, 50, 7}});
+    check((struct spec){.hq = 2,
+        .hkv = 1,
+        .d = 8,
+        .n_docs = 17,
+        .lengths = {5, 1, 2, 9, 33, 1, 1, 1, 1, 8, 8, 8, 4, 3, 2, 50, 7}});
     check((struct spec){.hq = 1, .hkv = 1, .d = 8, .n_docs = 0});
 }
 
@@ -111,11 +130,27 @@ static void test_window_and_cap(void **state)
     (void)state;
     for (int round = 0; round < 2; round++) {
         enum trl_dtype r = (enum trl_dtype)round;
-        check((struct spec){.hq = 2, .hkv = 1, .d = 16, .window = 2, .n_docs = 2, .lengths = {20, 70}, .round = r});
-        check((struct spec){.hq = 2, .hkv = 2, .d = 16, .window = 20, .n_docs = 1, .lengths = {400}, .round = r});
-        check((struct spec){.hq = 2, .hkv = 1, .d = 16, .window = 200, .n_docs = 1, .lengths = {450}, .round = r});
-        check((struct spec){.hq = 2, .hkv = 1, .d = 32, .softcap = 3, .n_docs = 2, .lengths = {64, 100}, .round = r});
-        check((struct spec){.hq = 2, .hkv = 1, .d = 32, .softcap = 50, .window = 30, .n_docs = 1, .lengths = {300}, .round = r});
+        check((struct spec){
+            .hq = 2, .hkv = 1, .d = 16, .window = 2, .n_docs = 2, .lengths = {20, 70}, .round = r});
+        check((struct spec){
+            .hq = 2, .hkv = 2, .d = 16, .window = 20, .n_docs = 1, .lengths = {400}, .round = r});
+        check((struct spec){
+            .hq = 2, .hkv = 1, .d = 16, .window = 200, .n_docs = 1, .lengths = {450}, .round = r});
+        check((struct spec){.hq = 2,
+            .hkv = 1,
+            .d = 32,
+            .softcap = 3,
+            .n_docs = 2,
+            .lengths = {64, 100},
+            .round = r});
+        check((struct spec){.hq = 2,
+            .hkv = 1,
+            .d = 32,
+            .softcap = 50,
+            .window = 30,
+            .n_docs = 1,
+            .lengths = {300},
+            .round = r});
     }
 }
 
@@ -124,14 +159,20 @@ static void test_types(void **state)
     (void)state;
     for (int t = 0; t < TRL_DTYPE_MAX_; t++)
         for (int r = 0; r < TRL_DTYPE_MAX_; r++)
-            check((struct spec){.hq = 4, .hkv = 2, .d = 24, .n_docs = 2, .lengths = {70, 130}, .dtype = (enum trl_dtype)t,
-                .round = (enum trl_dtype)r, .pad = 4});
+            check((struct spec){.hq = 4,
+                .hkv = 2,
+                .d = 24,
+                .n_docs = 2,
+                .lengths = {70, 130},
+                .dtype = (enum trl_dtype)t,
+                .round = (enum trl_dtype)r,
+                .pad = 4});
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_window_and_cap),
-        cmocka_unit_test(test_types)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_window_and_cap), cmocka_unit_test(test_types)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, op_close_backends);
 }

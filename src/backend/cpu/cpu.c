@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "backend/host.h"
-#include "backend/ref/ref.h"
 #include "base/alloc.h"
 
 void *trl_cpu_work(struct trl_backend *be, size_t size)
 {
     struct trl_cpu_impl *impl = trl_cpu_impl(be);
+    size = size > 64 ? size : 64;
     if (size > impl->work_size) {
         trl_slab_free(impl->work, impl->work_size);
         impl->work = trl_slab_new(size);
@@ -23,9 +23,11 @@ static const char *describe(struct trl_backend *be)
 {
     struct trl_cpu_impl *impl = trl_cpu_impl(be);
     const struct trl_gemm_kern *b = impl->gemm_bf16;
-    snprintf(impl->describe, sizeof(impl->describe), "%s kernels; matrix products: float32 by %s, bfloat16 by %s%s; %d threads",
-        trl_isa_name(impl->isa), impl->table->gemm_f32->name, b ? b->name : impl->table->gemm_f32->name,
-        b ? "" : " (inputs rounded, then widened)", trl_pool_size(be->pool));
+    snprintf(impl->describe, sizeof(impl->describe),
+        "%s kernels; matrix products: float32 by %s, bfloat16 by %s%s; %d threads",
+        trl_isa_name(impl->isa), impl->table->gemm_f32->name,
+        b ? b->name : impl->table->gemm_f32->name, b ? "" : " (inputs rounded, then widened)",
+        trl_pool_size(be->pool));
     return impl->describe;
 }
 
@@ -53,7 +55,8 @@ static int choose_isa(enum trl_isa *ret, const char *name, struct trl_err *err)
         return 0;
     enum trl_isa limit;
     if (trl_isa_find(name, &limit) != 0)
-        return trl_fail(err, TRL_E_USAGE, "there is no instruction set '%s' here; known are baseline, avx2, avx512, amx", name);
+        return trl_fail(err, TRL_E_USAGE,
+            "there is no instruction set '%s' here; known are baseline, avx2, avx512, amx", name);
     *ret = limit < *ret ? limit : *ret;
     return 0;
 }
@@ -71,20 +74,19 @@ static void set_kernels(struct trl_backend *be, struct trl_cpu_impl *impl)
     if (impl->isa == TRL_ISA_AMX)
         impl->gemm_bf16 = &trl_amx_gemm_kern;
 #endif
-#define X(name) be->ops.name = impl->table->ops.name ? impl->table->ops.name : trl_ref_##name;
-    TRL_OPS(X)
-#undef X
-    be->ops.gemm = trl_cpu_gemm;
+    be->ops = impl->table->ops;
 }
 
-int trl_cpu_open(struct trl_backend **ret, const struct trl_backend_options *opt, struct trl_err *err)
+int trl_cpu_open(
+    struct trl_backend **ret, const struct trl_backend_options *opt, struct trl_err *err)
 {
     enum trl_isa isa;
     int rc = choose_isa(&isa, opt->isa, err);
     if (rc != 0)
         return rc;
     if (opt->gemm && strcmp(opt->gemm, "native"))
-        return trl_fail(err, TRL_E_UNSUPPORTED, "matrix products by '%s' are not built in; allowed: native", opt->gemm);
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "matrix products by '%s' are not built in; allowed: native", opt->gemm);
     struct trl_backend *be = trl_calloc(1, sizeof(*be));
     struct trl_cpu_impl *impl = trl_calloc(1, sizeof(*impl));
     if (!be || !impl) {

@@ -2,8 +2,9 @@
 #ifndef TRL_BACKEND_CPU_CPU_H
 #define TRL_BACKEND_CPU_CPU_H
 /*
- * The fast CPU backend. Kernels are compiled per instruction set into one op table each; matrix products go through
- * panels: both factors are copied (and rounded) into the layout that the inner kernel reads.
+ * The fast CPU backend. Kernels are compiled per instruction set into one op table each; matrix
+ * products go through panels: both factors are copied (and rounded) into the layout that the inner
+ * kernel reads.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -11,7 +12,8 @@
 #include "hw/cpu.h"
 #include "tensor/backend.h"
 
-/* One factor of a product, seen as rows i of k elements: element (i, k) is p[i*ld + k] (k_contig) or p[k*ld + i]. */
+/* One factor of a product, seen as rows i of k elements: element (i, k) is p[i*ld + k] (k_contig)
+ * or p[k*ld + i]. */
 struct trl_pack_src {
     const void *p;
     int64_t ld;
@@ -20,18 +22,21 @@ struct trl_pack_src {
 };
 
 /*
- * An inner kernel: C[mr, nr] (+)= A panel * B panel, sums in float32. A panel holds mr rows (nr columns for B) of a block
- * of K, zero-padded to the full width and to a multiple of k_step.
+ * An inner kernel: C[mr, nr] (+)= A panel * B panel, sums in float32. A panel holds mr rows (nr
+ * columns for B) of a block of K, zero-padded to the full width and to a multiple of k_step.
  */
 struct trl_gemm_kern {
     const char *name;
     int mr, nr, k_step, elem; /* elem: bytes of a packed element */
-    int64_t k_block;          /* longest block of K that caches well */
-    void (*pack_a)(void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k);
-    void (*pack_b)(void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k);
+    int64_t k_block; /* longest block of K that caches well */
+    void (*pack_a)(
+        void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k);
+    void (*pack_b)(
+        void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k);
     /* k is padded; c has row stride ldc (floats); load: start from c instead of 0 */
     void (*micro)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool load);
-    void (*begin)(void), (*end)(void); /* around micro() in each thread (tile set-up); NULL: nothing to do */
+    void (*begin)(void),
+        (*end)(void); /* around micro() in each thread (tile set-up); NULL: nothing to do */
 };
 
 /* c (type, stride ldc) = alpha * acc + beta * c + bias, for a tile of rows x cols */
@@ -44,9 +49,10 @@ struct trl_gemm_out {
 };
 
 struct trl_isa_table {
-    struct trl_ops ops; /* NULL where the driver is common to all (gemm) */
+    struct trl_ops ops;
     const struct trl_gemm_kern *gemm_f32;
-    void (*gemm_finish)(const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc, int64_t ld_acc);
+    void (*gemm_finish)(
+        const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc, int64_t ld_acc);
 };
 extern const struct trl_isa_table trl_baseline_table;
 #ifdef TRL_HAVE_X86_KERNELS
@@ -82,7 +88,8 @@ static inline struct trl_cpu_impl *trl_cpu_impl(struct trl_backend *be)
 {
     return be->impl;
 }
-/* At least `size` bytes, 64-byte aligned, contents undefined; valid until the next call. NULL: out of memory. */
+/* At least `size` bytes, 64-byte aligned, contents undefined; valid until the next call. NULL: out
+ * of memory. */
 void *trl_cpu_work(struct trl_backend *be, size_t size);
 
 int trl_cpu_gemm(struct trl_backend *be, const struct trl_op_gemm *a);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bf16 inner kernel on AMX tiles: 32 x 32 sums in four tiles, per 32 steps of k two tiles of A, two of B. A tile of A
- * is 16 rows of 32 bf16; a tile of B is 16 pairs of k by 16 columns, a pair (k, k+1) being one 32-bit word. A panel is
- * [k/32][2 tiles][16][64 bytes]. Reading the source along i gives words in B's order, along k in A's order; a 16 x 16
- * transpose of words turns one into the other. The tiles treat denormals as 0.
+ * bf16 inner kernel on AMX tiles: 32 x 32 sums in four tiles, per 32 steps of k two tiles of A, two
+ * of B. A tile of A is 16 rows of 32 bf16; a tile of B is 16 pairs of k by 16 columns, a pair (k,
+ * k+1) being one 32-bit word. A panel is [k/32][2 tiles][16][64 bytes]. Reading the source along i
+ * gives words in B's order, along k in A's order; a 16 x 16 transpose of words turns one into the
+ * other. The tiles treat denormals as 0.
  */
 #include <immintrin.h>
 
@@ -19,7 +20,8 @@ struct tile_config {
     uint8_t rows[16];
 } __attribute__((packed, aligned(64)));
 
-/* Eight tiles of 16 rows by 64 bytes. In memory, because compilers tell the instruction's asm about 8 bytes only. */
+/* Eight tiles of 16 rows by 64 bytes. In memory, because compilers tell the instruction's asm about
+ * 8 bytes only. */
 static const struct tile_config config = {
     .palette = 1,
     .bytes_per_row = {64, 64, 64, 64, 64, 64, 64, 64},
@@ -84,7 +86,8 @@ INLINE __m512i load_along_k(const struct trl_pack_src *s, int64_t i, int64_t k, 
     int64_t at = i * s->ld + k;
     if (s->dtype == TRL_DTYPE_BF16)
         return _mm512_maskz_loadu_epi16(low_bits(n), (const uint16_t *)s->p + at);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(load16(s, at, n)), n > 16 ? load16(s, at + 16, n - 16) : _mm256_setzero_si256(), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(load16(s, at, n)),
+        n > 16 ? load16(s, at + 16, n - 16) : _mm256_setzero_si256(), 1);
 }
 
 /* words (k, k+1) of rows i .. i+15 */
@@ -98,8 +101,8 @@ INLINE __m512i load_pairs(const struct trl_pack_src *s, int64_t i, int64_t n, in
 }
 
 /* One tile: rows i0 .. i0+15 (n of them exist), 32 steps of k (nk exist). rows_first: A's order. */
-INLINE void pack_tile(void *dst, const struct trl_pack_src *s, int64_t i0, int64_t n, int64_t k0, int64_t nk,
-    bool rows_first)
+INLINE void pack_tile(void *dst, const struct trl_pack_src *s, int64_t i0, int64_t n, int64_t k0,
+    int64_t nk, bool rows_first)
 {
     __m512i w[WORDS];
     if (s->k_contig)
@@ -107,27 +110,30 @@ INLINE void pack_tile(void *dst, const struct trl_pack_src *s, int64_t i0, int64
             w[i] = i < n ? load_along_k(s, i0 + i, k0, nk) : _mm512_setzero_si512();
     else
         for (int p = 0; p < WORDS; p++)
-            w[p] = 2 * p < nk && n > 0 ? load_pairs(s, i0, n, k0 + 2 * p, nk - 2 * p) : _mm512_setzero_si512();
+            w[p] = 2 * p < nk && n > 0 ? load_pairs(s, i0, n, k0 + 2 * p, nk - 2 * p)
+                                       : _mm512_setzero_si512();
     if (s->k_contig != rows_first)
         transpose_words(w);
     for (int i = 0; i < WORDS; i++)
         _mm512_store_si512((char *)dst + 64 * i, w[i]);
 }
 
-INLINE void pack(char *dst, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0, int64_t k,
-    bool rows_first)
+INLINE void pack(char *dst, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0,
+    int64_t k, bool rows_first)
 {
     for (int64_t p = 0; p < k; p += STEP)
         for (int half = 0; half < 2; half++, dst += TILE)
             pack_tile(dst, s, i0 + 16 * half, rows - 16 * half, k0 + p, k - p, rows_first);
 }
 
-static void pack_a(void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+static void pack_a(
+    void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
 {
     pack(dst, src, i0, rows, k0, k, true);
 }
 
-static void pack_b(void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+static void pack_b(
+    void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
 {
     pack(dst, src, i0, rows, k0, k, false);
 }

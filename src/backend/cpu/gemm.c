@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products. K is cut into blocks; for each block one factor (the smaller) is packed whole by all threads, then every
- * thread takes panels of the other one: packs a panel, multiplies it with all panels of the first while it is in cache.
- * K is never divided between threads, so the bits do not depend on their number.
+ * Matrix products. K is cut into blocks; for each block one factor (the smaller) is packed whole by
+ * all threads, then every thread takes panels of the other one: packs a panel, multiplies it with
+ * all panels of the first while it is in cache. K is never divided between threads, so the bits do
+ * not depend on their number.
  */
 #include <string.h>
 
@@ -10,8 +11,9 @@
 #include "base/alloc.h"
 
 enum {
-    SMALL_FLOPS = 200000,       /* below: not worth waking threads */
-    PACK_WEIGHT_MIN = 1 << 22,  /* elements of a weight whose packed copy is kept: the head, used several times a step */
+    SMALL_FLOPS = 200000, /* below: not worth waking threads */
+    PACK_WEIGHT_MIN = 1 << 22, /* elements of a weight whose packed copy is kept: the head, used
+                                  several times a step */
     ITEMS_PER_THREAD = 8,
 };
 
@@ -20,11 +22,11 @@ struct product {
     const struct trl_gemm_kern *kern;
     void (*finish)(const struct trl_gemm_out *, int64_t, int64_t, const float *, int64_t);
     struct trl_pack_src src[2]; /* A, B */
-    int64_t panels[2];          /* of A (rows of C), of B (columns) */
-    int whole;                  /* which factor is packed whole: 0 A, 1 B */
+    int64_t panels[2]; /* of A (rows of C), of B (columns) */
+    int whole; /* which factor is packed whole: 0 A, 1 B */
     const struct trl_packed_weight *cached; /* B, packed earlier */
-    int64_t n_blocks, block;    /* K blocks and their length */
-    int64_t chunks;             /* parts that the whole factor's panels are cut into per item */
+    int64_t n_blocks, block; /* K blocks and their length */
+    int64_t chunks; /* parts that the whole factor's panels are cut into per item */
     /* this block */
     int64_t index, k0, k, k_pad;
     /* work memory */
@@ -49,9 +51,11 @@ static size_t panel_bytes(const struct product *g, int factor, int64_t k_pad)
     return (size_t)(width(g, factor) * k_pad) * (size_t)g->kern->elem;
 }
 
-static void pack_panel(const struct product *g, int factor, int64_t panel, int64_t k0, int64_t k, void *dst)
+static void pack_panel(
+    const struct product *g, int factor, int64_t panel, int64_t k0, int64_t k, void *dst)
 {
-    int64_t i0 = panel * width(g, factor), rows = trl_min64(width(g, factor), extent(g, factor) - i0);
+    int64_t i0 = panel * width(g, factor),
+            rows = trl_min64(width(g, factor), extent(g, factor) - i0);
     (factor ? g->kern->pack_b : g->kern->pack_a)(dst, &g->src[factor], i0, rows, k0, k);
 }
 
@@ -59,7 +63,8 @@ static char *cached_panel(const struct product *g, int64_t block, int64_t panel)
 {
     int64_t before = block * g->block; /* blocks before the last are full and padded already */
     int64_t k_pad = trl_round_up(trl_min64(g->block, g->a->k - before), g->kern->k_step);
-    return (char *)g->cached->data + (size_t)(before * g->panels[1]) * (size_t)(g->kern->nr * g->kern->elem) +
+    return (char *)g->cached->data +
+        (size_t)(before * g->panels[1]) * (size_t)(g->kern->nr * g->kern->elem) +
         (size_t)panel * panel_bytes(g, 1, k_pad);
 }
 
@@ -68,10 +73,12 @@ static void pack_whole(void *ctx, int64_t begin, int64_t end, int thread)
     (void)thread;
     struct product *g = ctx;
     for (int64_t p = begin; p < end; p++)
-        pack_panel(g, g->whole, p, g->k0, g->k, g->whole_data + (size_t)p * panel_bytes(g, g->whole, g->k_pad));
+        pack_panel(g, g->whole, p, g->k0, g->k,
+            g->whole_data + (size_t)p * panel_bytes(g, g->whole, g->k_pad));
 }
 
-static void one_tile(const struct product *g, int64_t pm, int64_t pn, const void *pa, const void *pb, float *tile)
+static void one_tile(
+    const struct product *g, int64_t pm, int64_t pn, const void *pa, const void *pb, float *tile)
 {
     const struct trl_op_gemm *a = g->a;
     const struct trl_gemm_kern *kern = g->kern;
@@ -79,8 +86,14 @@ static void one_tile(const struct product *g, int64_t pm, int64_t pn, const void
     int64_t rows = trl_min64(kern->mr, a->m - i0), cols = trl_min64(kern->nr, a->n - j0);
     bool first = g->index == 0, last = g->index == g->n_blocks - 1;
     size_t at = (size_t)(i0 * a->ldc + j0) * trl_dtype_size(a->c_dtype);
-    struct trl_gemm_out out = {.c = (char *)a->c + at, .bias = a->bias, .bias_at = j0, .ldc = a->ldc,
-        .c_dtype = a->c_dtype, .bias_dtype = a->bias_dtype, .alpha = a->alpha, .beta = a->beta};
+    struct trl_gemm_out out = {.c = (char *)a->c + at,
+        .bias = a->bias,
+        .bias_at = j0,
+        .ldc = a->ldc,
+        .c_dtype = a->c_dtype,
+        .bias_dtype = a->bias_dtype,
+        .alpha = a->alpha,
+        .beta = a->beta};
     if (g->acc) {
         float *acc = g->acc + i0 * g->ld_acc + j0;
         kern->micro(g->k_pad, pa, pb, acc, g->ld_acc, !first);
@@ -92,8 +105,8 @@ static void one_tile(const struct product *g, int64_t pm, int64_t pn, const void
         out.beta = 1;
         out.bias = NULL;
     }
-    if (a->c_dtype == TRL_DTYPE_F32 && rows == kern->mr && cols == kern->nr && out.alpha == 1 && !out.bias &&
-        (out.beta == 0 || out.beta == 1)) {
+    if (a->c_dtype == TRL_DTYPE_F32 && rows == kern->mr && cols == kern->nr && out.alpha == 1 &&
+        !out.bias && (out.beta == 0 || out.beta == 1)) {
         kern->micro(g->k_pad, pa, pb, (float *)out.c, a->ldc, out.beta == 1);
         return;
     }
@@ -134,7 +147,8 @@ static void multiply(void *ctx, int64_t begin, int64_t end, int thread)
         g->kern->end();
 }
 
-static void choose_kernel(struct product *g, const struct trl_cpu_impl *impl, const struct trl_op_gemm *a)
+static void choose_kernel(
+    struct product *g, const struct trl_cpu_impl *impl, const struct trl_op_gemm *a)
 {
     bool bf16 = (a->a_dtype == TRL_DTYPE_BF16 || a->round == TRL_DTYPE_BF16) &&
         (a->b_dtype == TRL_DTYPE_BF16 || a->round == TRL_DTYPE_BF16) && a->round != TRL_DTYPE_F16;
@@ -175,7 +189,8 @@ static void pack_cached(void *ctx, int64_t begin, int64_t end, int thread)
     struct product *g = ctx;
     for (int64_t i = begin; i < end; i++) {
         int64_t block = i / g->panels[1], panel = i % g->panels[1], k0 = block * g->block;
-        pack_panel(g, 1, panel, k0, trl_min64(g->block, g->a->k - k0), cached_panel(g, block, panel));
+        pack_panel(
+            g, 1, panel, k0, trl_min64(g->block, g->a->k - k0), cached_panel(g, block, panel));
     }
 }
 
@@ -189,8 +204,9 @@ static const struct trl_packed_weight *find_packed(struct trl_backend *be, struc
     struct trl_packed_weight *w = NULL;
     for (int i = 0; i < impl->n_packed && !w; i++) {
         struct trl_packed_weight *e = &impl->packed[i];
-        if (e->b == a->b && e->n == a->n && e->k == a->k && e->ldb == a->ldb && e->trans_b == a->trans_b &&
-            e->kern == g->kern && e->dtype == a->b_dtype && e->round == a->round)
+        if (e->b == a->b && e->n == a->n && e->k == a->k && e->ldb == a->ldb &&
+            e->trans_b == a->trans_b && e->kern == g->kern && e->dtype == a->b_dtype &&
+            e->round == a->round)
             w = e;
     }
     if (!w) {
@@ -200,8 +216,16 @@ static const struct trl_packed_weight *find_packed(struct trl_backend *be, struc
         if (!data)
             return NULL;
         w = &impl->packed[impl->n_packed++];
-        *w = (struct trl_packed_weight){.b = a->b, .n = a->n, .k = a->k, .ldb = a->ldb, .trans_b = a->trans_b,
-            .kern = g->kern, .dtype = a->b_dtype, .round = a->round, .data = data, .size = packed_size(g)};
+        *w = (struct trl_packed_weight){.b = a->b,
+            .n = a->n,
+            .k = a->k,
+            .ldb = a->ldb,
+            .trans_b = a->trans_b,
+            .kern = g->kern,
+            .dtype = a->b_dtype,
+            .round = a->round,
+            .data = data,
+            .size = packed_size(g)};
     }
     if (!w->fresh) {
         g->cached = w;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward. With P = exp(z - lse), dP = dO V^T, dz = P (dP - delta), delta = rowsum(dO * O), dS = dz through
- * softcap:  dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO. All tiles are [key][query]; dQ, dK, dV are summed
- * transposed, [d][token]. An item is a head of a doc, or a kv head with its group when there are enough of those; the
- * choice depends on sizes only, so the order of sums does not depend on the number of threads.
+ * Attention backward. With P = exp(z - lse), dP = dO V^T, dz = P (dP - delta), delta = rowsum(dO *
+ * O), dS = dz through softcap:  dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO. All tiles are
+ * [key][query]; dQ, dK, dV are summed transposed, [d][token]. An item is a head of a doc, or a kv
+ * head with its group when there are enough of those; the choice depends on sizes only, so the
+ * order of sums does not depend on the number of threads.
  */
 #include <math.h>
 
@@ -13,13 +14,13 @@
 enum { ENOUGH_ITEMS = 16 };
 
 struct bwd {
-    char *k, *v, *kt;         /* keys, values [tokens][d]; keys [d][tokens] */
-    char *q, *g, *qt, *gt;    /* this tile's q and dO: B panels [d][nr]; A panels [d][queries] */
-    char *b;                  /* B panel made from a tile */
-    float *p, *ds;            /* [ATT_BLOCK][nr] */
-    float *dq;                /* [d_m][nr] */
-    float *lse, *delta;       /* [nr] */
-    float *rows;              /* [ATT_BLOCK or nr][d] */
+    char *k, *v, *kt; /* keys, values [tokens][d]; keys [d][tokens] */
+    char *q, *g, *qt, *gt; /* this tile's q and dO: B panels [d][nr]; A panels [d][queries] */
+    char *b; /* B panel made from a tile */
+    float *p, *ds; /* [ATT_BLOCK][nr] */
+    float *dq; /* [d_m][nr] */
+    float *lse, *delta; /* [nr] */
+    float *rows; /* [ATT_BLOCK or nr][d] */
     int64_t doc, kv;
 };
 
@@ -27,21 +28,21 @@ struct bwd_job {
     struct att x;
     const struct trl_op_attention_bwd *b;
     bool by_group;
-    int64_t per_item;  /* heads an item works through */
-    float *dk, *dv;    /* sums [set][d_m][ld]; a set is a query head, or (by group) a thread */
-    int64_t ld;        /* tokens; room for a tile behind each doc, because whole tiles are added */
-    size_t set;        /* floats of a set */
+    int64_t per_item; /* heads an item works through */
+    float *dk, *dv; /* sums [set][d_m][ld]; a set is a query head, or (by group) a thread */
+    int64_t ld; /* tokens; room for a tile behind each doc, because whole tiles are added */
+    size_t set; /* floats of a set */
 };
 
 static size_t bwd_layout(const struct att *x, struct bwd *f, char *base)
 {
     size_t at = 0, nr = (size_t)x->nr, elem = (size_t)x->kern->elem;
     size_t q_pad = (size_t)trl_round_up(x->nr, x->kern->k_step);
-#define TAKE(field, bytes)                                                                         \
-    do {                                                                                           \
-        if (f)                                                                                     \
-            f->field = (void *)(base + at);                                                        \
-        at += ((size_t)(bytes) + 63) & ~(size_t)63;                                                \
+#define TAKE(field, bytes) \
+    do { \
+        if (f) \
+            f->field = (void *)(base + at); \
+        at += ((size_t)(bytes) + 63) & ~(size_t)63; \
     } while (0)
     TAKE(k, (size_t)(x->t_pad * x->d_k) * elem);
     TAKE(v, (size_t)(x->t_pad * x->d_k) * elem);
@@ -62,7 +63,8 @@ static size_t bwd_layout(const struct att *x, struct bwd *f, char *base)
 }
 
 /* p: scores -> probabilities; ds: dP -> dS (without scale) */
-INLINE void softmax_bwd(const struct att *x, struct bwd *f, int64_t k0, int64_t nk, int64_t q0, bool mask)
+INLINE void softmax_bwd(
+    const struct att *x, struct bwd *f, int64_t k0, int64_t nk, int64_t q0, bool mask)
 {
     const struct trl_op_attention *a = x->a;
     for (int64_t i = 0; i < nk; i++)
@@ -82,8 +84,8 @@ INLINE void softmax_bwd(const struct att *x, struct bwd *f, int64_t k0, int64_t 
 }
 
 /* sum[d][keys k0..] += A(features of the tile's queries) * B(tile as [query][key]) */
-static void add_key_gradient(const struct att *x, struct bwd *f, const char *features, const float *tile, int64_t nk,
-    int64_t nq, float *sum, int64_t ld)
+static void add_key_gradient(const struct att *x, struct bwd *f, const char *features,
+    const float *tile, int64_t nk, int64_t nq, float *sum, int64_t ld)
 {
     struct trl_pack_src s = {tile, x->nr, TRL_DTYPE_F32, x->a->round, true};
     size_t step = att_features_step(x, nq);
@@ -98,7 +100,8 @@ static void load_tile(const struct bwd_job *j, struct bwd *f, int64_t h, int64_t
 {
     const struct att *x = &j->x;
     const struct trl_op_attention *a = x->a;
-    struct trl_pack_src q = att_src(x, a->q, a->ld_q, h, true), g = att_src(x, j->b->d_out, a->ld_out, h, true);
+    struct trl_pack_src q = att_src(x, a->q, a->ld_q, h, true),
+                        g = att_src(x, j->b->d_out, a->ld_out, h, true);
     x->kern->pack_b(f->q, &q, q0, nq, 0, a->d);
     x->kern->pack_b(f->g, &g, q0, nq, 0, a->d);
     q.k_contig = g.k_contig = false;
@@ -116,15 +119,17 @@ static void load_tile(const struct bwd_job *j, struct bwd *f, int64_t h, int64_t
             continue;
         vf sum = v_zero();
         for (int64_t c = 0; c < a->d; c += VW)
-            sum = v_fma(v_round(a->round, v_load_n(a->dtype, j->b->d_out, (q0 + t) * a->ld_out + h * a->d + c, a->d - c)),
+            sum = v_fma(
+                v_round(a->round,
+                    v_load_n(a->dtype, j->b->d_out, (q0 + t) * a->ld_out + h * a->d + c, a->d - c)),
                 v_load_n(a->dtype, a->out, (q0 + t) * a->ld_out + h * a->d + c, a->d - c), sum);
         f->delta[t] = v_sum(sum);
     }
 }
 
 /* ret[tokens][d] (type, stride) = scale * sum[d][tokens] */
-static void store_transposed(const struct att *x, struct bwd *f, void *ret, int64_t ld_ret, int64_t h, int64_t t0, int64_t n,
-    const float *sum, int64_t ld, float scale)
+static void store_transposed(const struct att *x, struct bwd *f, void *ret, int64_t ld_ret,
+    int64_t h, int64_t t0, int64_t n, const float *sum, int64_t ld, float scale)
 {
     int64_t d = x->a->d;
     for (int64_t i = 0; i < n; i += ATT_BLOCK) {
@@ -137,16 +142,18 @@ static void store_transposed(const struct att *x, struct bwd *f, void *ret, int6
     }
 }
 
-static void bwd_tile(const struct bwd_job *j, struct bwd *f, int64_t s0, int64_t s1, int64_t h, int64_t q0, float *dk,
-    float *dv)
+static void bwd_tile(const struct bwd_job *j, struct bwd *f, int64_t s0, int64_t s1, int64_t h,
+    int64_t q0, float *dk, float *dv)
 {
     const struct att *x = &j->x;
     const struct trl_op_attention *a = x->a;
     int64_t nq = trl_min64(x->nr, s1 - q0);
     bool first = true;
     load_tile(j, f, h, q0, nq);
-    for (int64_t b = (att_first_key(a, s0, q0) - s0) / ATT_BLOCK; s0 + b * ATT_BLOCK < q0 + nq; b++, first = false) {
-        int64_t k0 = s0 + b * ATT_BLOCK, nk = trl_min64(ATT_BLOCK, q0 + nq - k0), have = trl_min64(ATT_BLOCK, s1 - k0);
+    for (int64_t b = (att_first_key(a, s0, q0) - s0) / ATT_BLOCK; s0 + b * ATT_BLOCK < q0 + nq;
+         b++, first = false) {
+        int64_t k0 = s0 + b * ATT_BLOCK, nk = trl_min64(ATT_BLOCK, q0 + nq - k0),
+                have = trl_min64(ATT_BLOCK, s1 - k0);
         int64_t panels = (nk + x->mr - 1) / x->mr;
         size_t at = (size_t)(b * ATT_BLOCK / x->mr) * x->rows_panel;
         att_product(x, x->d_k, f->k + at, panels, x->rows_panel, f->q, f->p, x->nr, false);
@@ -157,15 +164,16 @@ static void bwd_tile(const struct bwd_job *j, struct bwd *f, int64_t s0, int64_t
             softmax_bwd(x, f, k0, nk, q0, false);
         add_key_gradient(x, f, f->gt, f->p, nk, nq, dv + b * ATT_BLOCK, j->ld);
         add_key_gradient(x, f, f->qt, f->ds, nk, nq, dk + b * ATT_BLOCK, j->ld);
-        att_product(x, nk, f->kt + (size_t)b * att_block_bytes(x), x->d_m / x->mr, att_features_step(x, have),
-            att_tile_as_b(x, f->ds, nk, f->b), f->dq, x->nr, !first);
+        att_product(x, nk, f->kt + (size_t)b * att_block_bytes(x), x->d_m / x->mr,
+            att_features_step(x, have), att_tile_as_b(x, f->ds, nk, f->b), f->dq, x->nr, !first);
     }
     store_transposed(x, f, j->b->dq, j->b->ld_dq, h, q0, nq, f->dq, x->nr, a->scale);
 }
 
 static void load_doc(const struct att *x, struct bwd *f, int64_t s0, int64_t s1, int64_t kv)
 {
-    struct trl_pack_src k = att_src(x, x->a->k, x->a->ld_k, kv, true), v = att_src(x, x->a->v, x->a->ld_v, kv, true);
+    struct trl_pack_src k = att_src(x, x->a->k, x->a->ld_k, kv, true),
+                        v = att_src(x, x->a->v, x->a->ld_v, kv, true);
     att_pack_tokens(x, f->k, &k, s0, s1 - s0);
     att_pack_tokens(x, f->v, &v, s0, s1 - s0);
     k.k_contig = false;

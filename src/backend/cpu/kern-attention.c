@@ -7,23 +7,23 @@
 
 /* One thread's work memory. */
 struct fwd {
-    char *k, *v;         /* packed keys [tokens][d] and values [d][tokens] of one kv head of one doc */
-    char *q, *p;         /* B panels: queries [d][nr]; probabilities (tile kernel only) */
-    float *s, *o;        /* scores [ATT_BLOCK][nr]; output [d_m][nr] */
-    float *max, *sum;    /* [nr] */
-    float *rows;         /* [nr][d]: the output turned back */
-    int64_t doc, kv;     /* what k and v hold */
+    char *k, *v; /* packed keys [tokens][d] and values [d][tokens] of one kv head of one doc */
+    char *q, *p; /* B panels: queries [d][nr]; probabilities (tile kernel only) */
+    float *s, *o; /* scores [ATT_BLOCK][nr]; output [d_m][nr] */
+    float *max, *sum; /* [nr] */
+    float *rows; /* [nr][d]: the output turned back */
+    int64_t doc, kv; /* what k and v hold */
 };
 
 static size_t fwd_layout(const struct att *x, struct fwd *f, char *base)
 {
     size_t at = 0;
     size_t nr = (size_t)x->nr, elem = (size_t)x->kern->elem;
-#define TAKE(field, bytes)                                                                         \
-    do {                                                                                           \
-        if (f)                                                                                     \
-            f->field = (void *)(base + at);                                                        \
-        at += ((size_t)(bytes) + 63) & ~(size_t)63;                                                \
+#define TAKE(field, bytes) \
+    do { \
+        if (f) \
+            f->field = (void *)(base + at); \
+        at += ((size_t)(bytes) + 63) & ~(size_t)63; \
     } while (0)
     TAKE(k, (size_t)(x->t_pad * x->d_k) * elem);
     TAKE(v, (size_t)(x->t_pad * x->d_m) * elem);
@@ -39,7 +39,8 @@ static size_t fwd_layout(const struct att *x, struct fwd *f, char *base)
 }
 
 /* Turn a block of scores into exp(score - max), keep max and sum, shrink the output so far. */
-INLINE void softmax_block(const struct att *x, struct fwd *f, int64_t k0, int64_t nk, int64_t q0, bool mask, bool first)
+INLINE void softmax_block(
+    const struct att *x, struct fwd *f, int64_t k0, int64_t nk, int64_t q0, bool mask, bool first)
 {
     for (int c = 0; c < x->nr; c += VW) {
         vf old = v_loadf(f->max + c), max = old, sum = v_zero();
@@ -76,7 +77,8 @@ static void store_tile(const struct att *x, struct fwd *f, int64_t h, int64_t q0
     }
 }
 
-static void fwd_tile(const struct att *x, struct fwd *f, int64_t s0, int64_t h, int64_t q0, int64_t nq)
+static void fwd_tile(
+    const struct att *x, struct fwd *f, int64_t s0, int64_t h, int64_t q0, int64_t nq)
 {
     const struct trl_op_attention *a = x->a;
     struct trl_pack_src q = att_src(x, a->q, a->ld_q, h, true);
@@ -86,24 +88,26 @@ static void fwd_tile(const struct att *x, struct fwd *f, int64_t s0, int64_t h, 
         f->sum[c] = 0;
     }
     bool first = true;
-    for (int64_t b = (att_first_key(a, s0, q0) - s0) / ATT_BLOCK; s0 + b * ATT_BLOCK < q0 + nq; b++, first = false) {
+    for (int64_t b = (att_first_key(a, s0, q0) - s0) / ATT_BLOCK; s0 + b * ATT_BLOCK < q0 + nq;
+         b++, first = false) {
         int64_t k0 = s0 + b * ATT_BLOCK, nk = trl_min64(ATT_BLOCK, q0 + nq - k0);
         int64_t have = trl_min64(ATT_BLOCK, f->doc - k0); /* keys of this block that were packed */
-        att_product(x, x->d_k, f->k + (size_t)(b * ATT_BLOCK / x->mr) * x->rows_panel, (nk + x->mr - 1) / x->mr,
-            x->rows_panel, f->q, f->s, x->nr, false);
+        att_product(x, x->d_k, f->k + (size_t)(b * ATT_BLOCK / x->mr) * x->rows_panel,
+            (nk + x->mr - 1) / x->mr, x->rows_panel, f->q, f->s, x->nr, false);
         if (att_needs_mask(a, k0, nk, q0, nq))
             softmax_block(x, f, k0, nk, q0, true, first);
         else
             softmax_block(x, f, k0, nk, q0, false, first);
-        att_product(x, nk, f->v + (size_t)b * att_block_bytes(x), x->d_m / x->mr, att_features_step(x, have),
-            att_tile_as_b(x, f->s, nk, f->p), f->o, x->nr, !first);
+        att_product(x, nk, f->v + (size_t)b * att_block_bytes(x), x->d_m / x->mr,
+            att_features_step(x, have), att_tile_as_b(x, f->s, nk, f->p), f->o, x->nr, !first);
     }
     store_tile(x, f, h, q0, nq);
 }
 
 static void load_doc(const struct att *x, struct fwd *f, int64_t s0, int64_t s1, int64_t kv)
 {
-    struct trl_pack_src k = att_src(x, x->a->k, x->a->ld_k, kv, true), v = att_src(x, x->a->v, x->a->ld_v, kv, false);
+    struct trl_pack_src k = att_src(x, x->a->k, x->a->ld_k, kv, true),
+                        v = att_src(x, x->a->v, x->a->ld_v, kv, false);
     att_pack_tokens(x, f->k, &k, s0, s1 - s0);
     att_pack_features(x, f->v, &v, s0, s1 - s0);
     f->doc = s1;

@@ -2,23 +2,28 @@
 #ifndef TRL_BACKEND_CPU_KERN_ATTENTION_H
 #define TRL_BACKEND_CPU_KERN_ATTENTION_H
 /*
- * What the two directions of attention share. Everything is kept transposed: a tile holds scores[key][query] for NR
- * queries, so that softmax works on whole vectors of queries and a tile of probabilities is already laid out as the right
- * factor (B panel) of the next product. Queries come in tiles of nr (the kernel's panel width), keys in blocks of BLOCK.
+ * What the two directions of attention share. Everything is kept transposed: a tile holds
+ * scores[key][query] for NR queries, so that softmax works on whole vectors of queries and a tile
+ * of probabilities is already laid out as the right factor (B panel) of the next product. Queries
+ * come in tiles of nr (the kernel's panel width), keys in blocks of BLOCK.
  */
 #include "backend/cpu/kern.h"
 
-enum { ATT_BLOCK = 192 /* keys; a multiple of every kernel's mr, nr and k_step */, ATT_MAX_NR = 64 };
+enum {
+    ATT_BLOCK = 192 /* keys; a multiple of every kernel's mr, nr and k_step */,
+    ATT_MAX_NR = 64
+};
 #define ATT_MASKED (-1e30f)
 
 struct att {
     const struct trl_op_attention *a;
     const struct trl_gemm_kern *kern;
     int mr, nr;
-    int64_t d_m, d_k;     /* head size padded to mr and to k_step */
+    int64_t d_m, d_k; /* head size padded to mr and to k_step */
     int64_t t_max, t_pad; /* longest doc; padded to whole blocks */
-    enum trl_dtype round; /* rounding that packing does not do by itself (no bf16 kernel): of tiles used in place */
-    size_t rows_panel;    /* bytes of an A panel over the head size */
+    enum trl_dtype round; /* rounding that packing does not do by itself (no bf16 kernel): of tiles
+                             used in place */
+    size_t rows_panel; /* bytes of an A panel over the head size */
     size_t work_per_thread;
     char *work;
 };
@@ -40,15 +45,19 @@ static inline void att_init(struct att *x, struct trl_backend *be, const struct 
     x->rows_panel = (size_t)(x->mr * x->d_k * x->kern->elem);
 }
 
-/* Head h of a [N, heads, d] array as rows of tokens (k = features) or, with by_token false, rows of features (k = tokens). */
-static inline struct trl_pack_src att_src(const struct att *x, const void *p, int64_t ld, int64_t h, bool by_token)
+/* Head h of a [N, heads, d] array as rows of tokens (k = features) or, with by_token false, rows of
+ * features (k = tokens). */
+static inline struct trl_pack_src att_src(
+    const struct att *x, const void *p, int64_t ld, int64_t h, bool by_token)
 {
-    return (struct trl_pack_src){(const char *)p + (size_t)(h * x->a->d) * trl_dtype_size(x->a->dtype), ld, x->a->dtype,
+    return (struct trl_pack_src){
+        (const char *)p + (size_t)(h * x->a->d) * trl_dtype_size(x->a->dtype), ld, x->a->dtype,
         x->a->round, by_token};
 }
 
 /* A panels [tokens][d] of tokens t0 .. t0+n */
-static inline void att_pack_tokens(const struct att *x, char *dst, const struct trl_pack_src *s, int64_t t0, int64_t n)
+static inline void att_pack_tokens(
+    const struct att *x, char *dst, const struct trl_pack_src *s, int64_t t0, int64_t n)
 {
     for (int64_t i = 0; i < n; i += x->mr, dst += x->rows_panel)
         x->kern->pack_a(dst, s, t0 + i, trl_min64(x->mr, n - i), 0, x->a->d);
@@ -62,7 +71,8 @@ static inline size_t att_features_step(const struct att *x, int64_t n)
 {
     return (size_t)(x->mr * trl_round_up(n, x->kern->k_step) * x->kern->elem);
 }
-static inline void att_pack_features(const struct att *x, char *dst, const struct trl_pack_src *s, int64_t t0, int64_t n)
+static inline void att_pack_features(
+    const struct att *x, char *dst, const struct trl_pack_src *s, int64_t t0, int64_t n)
 {
     for (int64_t k0 = 0; k0 < n; k0 += ATT_BLOCK, dst += att_block_bytes(x)) {
         int64_t nk = trl_min64(ATT_BLOCK, n - k0);
@@ -73,8 +83,8 @@ static inline void att_pack_features(const struct att *x, char *dst, const struc
 }
 
 /* c[panels*mr][nr] (+)= A panels * one B panel */
-static inline void att_product(const struct att *x, int64_t k, const char *a, int64_t panels, size_t step, const void *b,
-    float *c, int64_t ldc, bool load)
+static inline void att_product(const struct att *x, int64_t k, const char *a, int64_t panels,
+    size_t step, const void *b, float *c, int64_t ldc, bool load)
 {
     k = trl_round_up(k, x->kern->k_step);
     for (int64_t i = 0; i < panels; i++)
@@ -82,7 +92,8 @@ static inline void att_product(const struct att *x, int64_t k, const char *a, in
 }
 
 /* A tile [k][nr] of floats as B panel: in place, or rounded into buf for the tile kernel. */
-static inline const void *att_tile_as_b(const struct att *x, const float *tile, int64_t k, void *buf)
+static inline const void *att_tile_as_b(
+    const struct att *x, const float *tile, int64_t k, void *buf)
 {
     if (x->kern->elem == 4)
         return tile;
@@ -92,7 +103,8 @@ static inline const void *att_tile_as_b(const struct att *x, const float *tile, 
 }
 
 /* Does [k0, k0+nk) x [q0, q0+nq) hold pairs that the causal mask or the window hides? */
-static inline bool att_needs_mask(const struct trl_op_attention *a, int64_t k0, int64_t nk, int64_t q0, int64_t nq)
+static inline bool att_needs_mask(
+    const struct trl_op_attention *a, int64_t k0, int64_t nk, int64_t q0, int64_t nq)
 {
     return k0 + nk - 1 > q0 || (a->window > 0 && k0 <= q0 + nq - 1 - a->window);
 }
@@ -118,14 +130,16 @@ INLINE vf att_score(const struct trl_op_attention *a, vf x, int64_t key, int64_t
     return x;
 }
 
-/* Contiguous shares of about equal cost: does an item whose cost spans [before, before + cost) belong to this thread? */
+/* Contiguous shares of about equal cost: does an item whose cost spans [before, before + cost)
+ * belong to this thread? */
 static inline bool att_mine(double before, double cost, double total, int thread, int n_threads)
 {
     double at = (before + cost / 2) / total * n_threads;
     int owner = at >= n_threads ? n_threads - 1 : (int)at;
     return owner == thread;
 }
-/* Pairs of a doc's queries [q, q+n) (relative) with the keys they see, plus the cost of a query itself */
+/* Pairs of a doc's queries [q, q+n) (relative) with the keys they see, plus the cost of a query
+ * itself */
 static inline double att_cost(const struct trl_op_attention *a, int64_t q, int64_t n)
 {
     double w = a->window > 0 ? (double)a->window : INFINITY, mean = (double)q + 0.5 * (double)n;

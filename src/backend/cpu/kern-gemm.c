@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * float32 inner kernel: MR x (3 vectors) sums live in registers; per step of k three loads of B, MR broadcasts of A,
- * 3*MR multiply-adds. Panels are [k][width]. 16-bit factors are widened (after rounding) when they are packed.
+ * float32 inner kernel: MR x (3 vectors) sums live in registers; per step of k three loads of B, MR
+ * broadcasts of A, 3*MR multiply-adds. Panels are [k][width]. 16-bit factors are widened (after
+ * rounding) when they are packed.
  */
 #include "backend/cpu/kern-transpose.h"
 #include "backend/cpu/kern.h"
@@ -9,8 +10,8 @@
 enum { MR = VW == 16 ? 8 : 4, NV = 3, NR = NV * VW };
 
 /* [k][width] from rows of k elements */
-INLINE void pack_transposed(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0,
-    int64_t k, enum trl_dtype t, enum trl_dtype round)
+INLINE void pack_transposed(float *dst, int width, const struct trl_pack_src *s, int64_t i0,
+    int64_t rows, int64_t k0, int64_t k, enum trl_dtype t, enum trl_dtype round)
 {
     enum { PIECE = 64 };
     float lines[NR * PIECE] __attribute__((aligned(64)));
@@ -34,13 +35,14 @@ INLINE void pack_transposed(float *dst, int width, const struct trl_pack_src *s,
     }
 }
 
-INLINE void pack_straight(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0,
-    int64_t k, enum trl_dtype t, enum trl_dtype round)
+INLINE void pack_straight(float *dst, int width, const struct trl_pack_src *s, int64_t i0,
+    int64_t rows, int64_t k0, int64_t k, enum trl_dtype t, enum trl_dtype round)
 {
     for (int64_t p = 0; p < k; p++) {
         int64_t i = 0;
         for (; i + VW <= rows; i += VW)
-            v_storef(dst + p * width + i, v_round(round, v_load(t, s->p, (k0 + p) * s->ld + i0 + i)));
+            v_storef(
+                dst + p * width + i, v_round(round, v_load(t, s->p, (k0 + p) * s->ld + i0 + i)));
         for (; i < rows; i++) {
             float x = trl_dtype_load(t, s->p, (size_t)((k0 + p) * s->ld + i0 + i));
             uint16_t h;
@@ -55,9 +57,11 @@ INLINE void pack_straight(float *dst, int width, const struct trl_pack_src *s, i
     }
 }
 
-static void pack(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+static void pack(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows,
+    int64_t k0, int64_t k)
 {
-    enum trl_dtype round = s->round == s->dtype ? TRL_DTYPE_F32 : s->round; /* already of that type */
+    enum trl_dtype round =
+        s->round == s->dtype ? TRL_DTYPE_F32 : s->round; /* already of that type */
     if (s->dtype == TRL_DTYPE_F32 && round == TRL_DTYPE_F32) {
         if (s->k_contig)
             pack_transposed(dst, width, s, i0, rows, k0, k, TRL_DTYPE_F32, TRL_DTYPE_F32);
@@ -70,12 +74,14 @@ static void pack(float *dst, int width, const struct trl_pack_src *s, int64_t i0
     }
 }
 
-static void pack_a(void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+static void pack_a(
+    void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
 {
     pack(dst, MR, src, i0, rows, k0, k);
 }
 
-static void pack_b(void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+static void pack_b(
+    void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
 {
     pack(dst, NR, src, i0, rows, k0, k);
 }
@@ -109,7 +115,9 @@ static void micro(int64_t k, const void *a, const void *b, float *c, int64_t ldc
 }
 
 const struct trl_gemm_kern KERN(gemm_f32) = {
-    .name = VW == 16 ? "f32 8x48 zmm" : VW == 8 ? "f32 4x24 ymm" : "f32 4x12 vectors",
+    .name = VW == 16 ? "f32 8x48 zmm"
+        : VW == 8    ? "f32 4x24 ymm"
+                     : "f32 4x12 vectors",
     .mr = MR,
     .nr = NR,
     .k_step = 1,
@@ -120,8 +128,8 @@ const struct trl_gemm_kern KERN(gemm_f32) = {
     .micro = micro,
 };
 
-INLINE void finish_tile(const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc, int64_t ld_acc,
-    enum trl_dtype t)
+INLINE void finish_tile(const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc,
+    int64_t ld_acc, enum trl_dtype t)
 {
     vf alpha = v_set(o->alpha), beta = v_set(o->beta);
     for (int64_t i = 0; i < rows; i++)
@@ -136,7 +144,8 @@ INLINE void finish_tile(const struct trl_gemm_out *o, int64_t rows, int64_t cols
         }
 }
 
-void KERN(gemm_finish)(const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc, int64_t ld_acc)
+void KERN(gemm_finish)(
+    const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc, int64_t ld_acc)
 {
     if (o->c_dtype == TRL_DTYPE_F32)
         finish_tile(o, rows, cols, acc, ld_acc, TRL_DTYPE_F32);

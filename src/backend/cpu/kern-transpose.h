@@ -64,7 +64,8 @@ INLINE void transpose_square4(float *d, int64_t ldd, const float *s, int64_t lds
             d[j * ldd + i] = s[i * lds + j];
 }
 
-static inline void kern_transpose(float *d, int64_t ldd, const float *s, int64_t lds, int64_t rows, int64_t cols)
+static inline void kern_transpose(
+    float *d, int64_t ldd, const float *s, int64_t lds, int64_t rows, int64_t cols)
 {
     int64_t r = 0;
 #if TRL_KERN_LEVEL == 2

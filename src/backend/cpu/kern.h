@@ -6,9 +6,10 @@
 #include "backend/cpu/simd.h"
 
 extern const struct trl_gemm_kern KERN(gemm_f32);
-void KERN(gemm_finish)(const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc, int64_t ld_acc);
+void KERN(gemm_finish)(
+    const struct trl_gemm_out *o, int64_t rows, int64_t cols, const float *acc, int64_t ld_acc);
 
-#define X(name) int KERN(name)(struct trl_backend *be, const struct trl_op_##name *a);
+#define X(name) int KERN(name)(struct trl_backend * be, const struct trl_op_##name *a);
 TRL_OPS(X)
 #undef X
 

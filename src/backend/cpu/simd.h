@@ -2,10 +2,11 @@
 #ifndef TRL_BACKEND_CPU_SIMD_H
 #define TRL_BACKEND_CPU_SIMD_H
 /*
- * One vector type of VW floats for kernel sources that are compiled once per instruction set; arithmetic uses
- * the compilers' vector operators, this file adds what they lack. TRL_KERN_LEVEL: 0 plain (4 lanes on any machine), 1 AVX2,
- * 2 AVX-512. TRL_KERN: the name's prefix, so that KERN(add) is trl_avx512_add.
- * min/max return the second operand when one is NaN, as the instructions do; constants go first.
+ * One vector type of VW floats for kernel sources that are compiled once per instruction set;
+ * arithmetic uses the compilers' vector operators, this file adds what they lack. TRL_KERN_LEVEL: 0
+ * plain (4 lanes on any machine), 1 AVX2, 2 AVX-512. TRL_KERN: the name's prefix, so that KERN(add)
+ * is trl_avx512_add. min/max return the second operand when one is NaN, as the instructions do;
+ * constants go first.
  */
 #include <math.h>
 #include <stdint.h>
@@ -138,24 +139,31 @@ INLINE float v_maxlane(vf v)
 INLINE vf v_from_bf16(const uint16_t *p)
 {
 #if TRL_KERN_LEVEL == 2
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 #elif TRL_KERN_LEVEL == 1
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
 #else
-    return (vf){trl_bf16_to_f32(p[0]), trl_bf16_to_f32(p[1]), trl_bf16_to_f32(p[2]), trl_bf16_to_f32(p[3])};
+    return (vf){
+        trl_bf16_to_f32(p[0]), trl_bf16_to_f32(p[1]), trl_bf16_to_f32(p[2]), trl_bf16_to_f32(p[3])};
 #endif
 }
 INLINE void v_to_bf16(uint16_t *p, vf v)
 {
 #if TRL_KERN_LEVEL == 2
-    __m512i u = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+    __m512i u = _mm512_castps_si512(v),
+            odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_srli_epi32(
+        _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
     __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     r = _mm512_mask_or_epi32(r, nan, _mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
     _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(r));
 #elif TRL_KERN_LEVEL == 1
-    __m256i u = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    __m256i u = _mm256_castps_si256(v),
+            odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_srli_epi32(
+        _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
     __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x40));
     r = _mm256_blendv_epi8(r, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
     r = _mm256_permute4x64_epi64(_mm256_packus_epi32(r, r), 0x08);
@@ -172,13 +180,15 @@ INLINE vf v_from_f16(const uint16_t *p)
 #elif TRL_KERN_LEVEL == 1
     return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
 #else
-    return (vf){trl_f16_to_f32(p[0]), trl_f16_to_f32(p[1]), trl_f16_to_f32(p[2]), trl_f16_to_f32(p[3])};
+    return (vf){
+        trl_f16_to_f32(p[0]), trl_f16_to_f32(p[1]), trl_f16_to_f32(p[2]), trl_f16_to_f32(p[3])};
 #endif
 }
 INLINE void v_to_f16(uint16_t *p, vf v)
 {
 #if TRL_KERN_LEVEL == 2
-    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256(
+        (void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif TRL_KERN_LEVEL == 1
     _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #else
@@ -224,19 +234,43 @@ INLINE void v_store_n(enum trl_dtype t, void *p, int64_t i, int64_t n, vf v)
     v_store(t, buf, 0, v);
     memcpy((char *)p + (size_t)i * trl_dtype_size(t), buf, (size_t)n * trl_dtype_size(t));
 }
+typedef uint32_t vu __attribute__((vector_size(4 * VW)));
+INLINE vf v_round_bf16(vf v)
+{
+    vu u = (vu)v, r = u + 0x7fffu + ((u >> 16) & 1u), nan = (vu)(v != v);
+    return (vf)(((~nan & r) | (nan & (u | 0x400000u))) & 0xffff0000u);
+}
 /* v rounded to type t */
 INLINE vf v_round(enum trl_dtype t, vf v)
 {
     if (t == TRL_DTYPE_F32)
         return v;
+    if (t == TRL_DTYPE_BF16)
+        return v_round_bf16(v);
     uint16_t buf[VW] __attribute__((aligned(32)));
-    v_store(t, buf, 0, v);
-    return v_load(t, buf, 0);
+    v_to_f16(buf, v);
+    return v_from_f16(buf);
 }
+
+/* Calls an inlined body with the type as a constant. */
+#define BY_TYPE(t, body) \
+    do { \
+        if ((t) == TRL_DTYPE_F32) { \
+            const enum trl_dtype T = TRL_DTYPE_F32; \
+            body; \
+        } else if ((t) == TRL_DTYPE_BF16) { \
+            const enum trl_dtype T = TRL_DTYPE_BF16; \
+            body; \
+        } else { \
+            const enum trl_dtype T = TRL_DTYPE_F16; \
+            body; \
+        } \
+    } while (0)
 
 /* ---- functions ---- */
 
-/* exp, about 1 ulp; 0 below -87, inf above 88.7. 2^n by the exponent bits, r = x - n ln 2, polynomial of Cephes. */
+/* exp, about 1 ulp; 0 below -87, inf above 88.7. 2^n by the exponent bits, r = x - n ln 2,
+ * polynomial of Cephes. */
 INLINE vf v_exp(vf x)
 {
     const vf magic = v_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */

@@ -5,7 +5,8 @@
 #include "base/alloc.h"
 
 /* Element of token t, head h, rounded to the product type. */
-static double at(const struct trl_op_attention *a, const void *x, int64_t ld, int64_t t, int64_t h, int64_t j)
+static double at(
+    const struct trl_op_attention *a, const void *x, int64_t ld, int64_t t, int64_t h, int64_t j)
 {
     return ref_round(a->round, (float)ref_get(a->dtype, x, t * ld + h * a->d + j));
 }
@@ -26,7 +27,8 @@ static double score(const struct trl_op_attention *a, int64_t t, int64_t s, int6
 }
 
 /* p[s - lo] = probabilities of query t over its keys [lo, t]; returns the log-sum-exp */
-static double softmax_row(const struct trl_op_attention *a, int64_t lo, int64_t t, int64_t h, double *p)
+static double softmax_row(
+    const struct trl_op_attention *a, int64_t lo, int64_t t, int64_t h, double *p)
 {
     double max = -INFINITY, sum = 0;
     for (int64_t s = lo; s <= t; s++) {
@@ -56,7 +58,8 @@ int trl_ref_attention(struct trl_backend *be, const struct trl_op_attention *a)
                 for (int64_t j = 0; j < a->d; j++) {
                     double o = 0;
                     for (int64_t s = lo; s <= t; s++)
-                        o += ref_round(a->round, (float)p[s - lo]) * at(a, a->v, a->ld_v, s, h / (a->hq / a->hkv), j);
+                        o += ref_round(a->round, (float)p[s - lo]) *
+                            at(a, a->v, a->ld_v, s, h / (a->hq / a->hkv), j);
                     ref_put(a->dtype, a->out, t * a->ld_out + h * a->d + j, o);
                 }
             }
@@ -65,11 +68,11 @@ int trl_ref_attention(struct trl_backend *be, const struct trl_op_attention *a)
 }
 
 /*
- * dP = dO V^T, dS = P * (dP - rowsum(P * dP)) through softcap and scale, dQ = dS K, dK = dS^T Q, dV = P^T dO.
- * P, dS and dO are rounded to the product type before they are multiplied.
+ * dP = dO V^T, dS = P * (dP - rowsum(P * dP)) through softcap and scale, dQ = dS K, dK = dS^T Q, dV
+ * = P^T dO. P, dS and dO are rounded to the product type before they are multiplied.
  */
-static void backward_row(const struct trl_op_attention_bwd *b, int64_t lo, int64_t t, int64_t h, double *p, double *dp,
-    double *dk, double *dv)
+static void backward_row(const struct trl_op_attention_bwd *b, int64_t lo, int64_t t, int64_t h,
+    double *p, double *dp, double *dk, double *dv)
 {
     const struct trl_op_attention *a = &b->fwd;
     int64_t kv = h / (a->hq / a->hkv), width = a->hkv * a->d;

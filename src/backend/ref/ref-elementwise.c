@@ -22,7 +22,8 @@ int trl_ref_embed_bwd(struct trl_backend *be, const struct trl_op_embed_bwd *a)
         for (int64_t j = 0; j < a->h; j++) {
             int64_t at = (int64_t)a->ids[t] * a->h + j;
             ref_put(a->table_dtype, a->d_table, at,
-                ref_get(a->table_dtype, a->d_table, at) + a->scale * ref_get(a->out_dtype, a->d_out, t * a->h + j));
+                ref_get(a->table_dtype, a->d_table, at) +
+                    a->scale * ref_get(a->out_dtype, a->d_out, t * a->h + j));
         }
     return 0;
 }
@@ -35,7 +36,8 @@ int trl_ref_rope(struct trl_backend *be, const struct trl_op_rope *a)
     for (int64_t t = 0; t < a->n; t++)
         for (int64_t h = 0; h < a->heads; h++)
             for (int64_t j = 0; j < half; j++) {
-                double c = a->cos_table[a->positions[t] * half + j], s = a->sin_table[a->positions[t] * half + j];
+                double c = a->cos_table[a->positions[t] * half + j],
+                       s = a->sin_table[a->positions[t] * half + j];
                 if (a->inverse)
                     s = -s;
                 double x1 = ref_get(a->dtype, a->x, t * a->ld_x + h * a->d + j);
@@ -102,11 +104,14 @@ int trl_ref_act_bwd(struct trl_backend *be, const struct trl_op_act_bwd *a)
     (void)be;
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t j = 0; j < a->cols; j++) {
-            double gate = ref_get(a->dtype, a->gate, r * a->ld_gate + j), dy = ref_get(a->dtype, a->dy, r * a->ld_dy + j);
+            double gate = ref_get(a->dtype, a->gate, r * a->ld_gate + j),
+                   dy = ref_get(a->dtype, a->dy, r * a->ld_dy + j);
             double up = a->up ? ref_get(a->dtype, a->up, r * a->ld_up + j) : 1;
-            ref_put(a->dtype, a->d_gate, r * a->ld_d_gate + j, dy * up * trl_ref_act_slope(a->act, gate));
+            ref_put(a->dtype, a->d_gate, r * a->ld_d_gate + j,
+                dy * up * trl_ref_act_slope(a->act, gate));
             if (a->up)
-                ref_put(a->dtype, a->d_up, r * a->ld_d_up + j, dy * trl_ref_act_value(a->act, gate));
+                ref_put(
+                    a->dtype, a->d_up, r * a->ld_d_up + j, dy * trl_ref_act_value(a->act, gate));
         }
     return 0;
 }
@@ -148,7 +153,8 @@ int trl_ref_rows(struct trl_backend *be, const struct trl_op_rows *a)
     (void)be;
     size_t row = (size_t)a->cols * trl_dtype_size(a->dtype);
     for (int64_t i = 0; i < a->rows; i++) {
-        size_t from = (size_t)(a->scatter ? i : a->index[i]), to = (size_t)(a->scatter ? a->index[i] : i);
+        size_t from = (size_t)(a->scatter ? i : a->index[i]),
+               to = (size_t)(a->scatter ? a->index[i] : i);
         if (row)
             memcpy((char *)a->dst + to * row, (const char *)a->src + from * row, row);
     }

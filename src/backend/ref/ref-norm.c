@@ -18,7 +18,8 @@ int trl_ref_rmsnorm(struct trl_backend *be, const struct trl_op_rmsnorm *a)
             double n = ref_get(a->x_dtype, a->x, r * a->ld_x + j) * rstd;
             if (a->cast_first)
                 n = ref_round(a->y_dtype, (float)n);
-            ref_put(a->y_dtype, a->y, r * a->ld_y + j, n * (a->offset + ref_get(a->w_dtype, a->w, j)));
+            ref_put(
+                a->y_dtype, a->y, r * a->ld_y + j, n * (a->offset + ref_get(a->w_dtype, a->w, j)));
         }
         if (a->rstd)
             a->rstd[r] = (float)rstd;
@@ -26,7 +27,8 @@ int trl_ref_rmsnorm(struct trl_backend *be, const struct trl_op_rmsnorm *a)
     return 0;
 }
 
-/* With n = x*rstd, g = dy*(offset+w):  dx = rstd * (g - n * mean(g*n)),  dw = sum over rows of dy*n */
+/* With n = x*rstd, g = dy*(offset+w):  dx = rstd * (g - n * mean(g*n)),  dw = sum over rows of dy*n
+ */
 int trl_ref_rmsnorm_bwd(struct trl_backend *be, const struct trl_op_rmsnorm_bwd *a)
 {
     (void)be;
@@ -84,7 +86,8 @@ int trl_ref_layernorm(struct trl_backend *be, const struct trl_op_layernorm *a)
     return 0;
 }
 
-/* With n = (x-mean)*rstd, g = dy*w:  dx = rstd * (g - mean(g) - n * mean(g*n)),  dw = sum dy*n,  db = sum dy */
+/* With n = (x-mean)*rstd, g = dy*w:  dx = rstd * (g - mean(g) - n * mean(g*n)),  dw = sum dy*n,  db
+ * = sum dy */
 int trl_ref_layernorm_bwd(struct trl_backend *be, const struct trl_op_layernorm_bwd *a)
 {
     (void)be;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Optimiser steps as torch and transformers compute them on a CPU: in float32, in torch's order of operations, rounding
- * to the stored type where theirs does. Scalars are derived in double and used as float.
+ * Optimiser steps as torch and transformers compute them on a CPU: in float32, in torch's order of
+ * operations, rounding to the stored type where theirs does. Scalars are derived in double and used
+ * as float.
  */
 #include <math.h>
 
@@ -18,7 +19,8 @@ static float scaled_grad(enum trl_dtype t, const void *g, int64_t i, double scal
     return scale == 1 ? get(t, g, i) : ref_round(t, get(t, g, i) * (float)scale);
 }
 
-static void put_param(enum trl_dtype t, void *p, enum trl_dtype copy_t, void *copy, int64_t i, float v)
+static void put_param(
+    enum trl_dtype t, void *p, enum trl_dtype copy_t, void *copy, int64_t i, float v)
 {
     trl_dtype_store(t, p, (size_t)i, v);
     if (copy)
@@ -35,13 +37,16 @@ int trl_ref_adamw(struct trl_backend *be, const struct trl_op_adamw *a)
 {
     (void)be;
     /* type that intermediate results are rounded to */
-    enum trl_dtype tp = a->fused ? TRL_DTYPE_F32 : a->p_dtype, ts = a->fused ? TRL_DTYPE_F32 : a->state_dtype;
-    float decay = (float)(1 - a->lr * a->weight_decay), w1 = (float)(1 - a->beta1), b2 = (float)a->beta2;
+    enum trl_dtype tp = a->fused ? TRL_DTYPE_F32 : a->p_dtype,
+                   ts = a->fused ? TRL_DTYPE_F32 : a->state_dtype;
+    float decay = (float)(1 - a->lr * a->weight_decay), w1 = (float)(1 - a->beta1),
+          b2 = (float)a->beta2;
     float w2 = (float)(1 - a->beta2), root = (float)sqrt(a->bias2), eps = (float)a->eps;
     float step = (float)(-a->lr / a->bias1);
     for (int64_t i = 0; i < a->n; i++) {
         float g = scaled_grad(a->g_dtype, a->g, i, a->grad_scale);
-        float p = get(a->p_dtype, a->p, i), m = get(a->state_dtype, a->m, i), v = get(a->state_dtype, a->v, i);
+        float p = get(a->p_dtype, a->p, i), m = get(a->state_dtype, a->m, i),
+              v = get(a->state_dtype, a->v, i);
         if (a->weight_decay != 0)
             p = ref_round(tp, p * decay);
         m = ref_round(ts, lerp(m, g, w1));
@@ -67,7 +72,8 @@ int trl_ref_sgd(struct trl_backend *be, const struct trl_op_sgd *a)
         if (a->buf) {
             float buf = g;
             if (!a->first) {
-                buf = ref_round(a->state_dtype, get(a->state_dtype, a->buf, i) * (float)a->momentum);
+                buf =
+                    ref_round(a->state_dtype, get(a->state_dtype, a->buf, i) * (float)a->momentum);
                 buf = ref_round(a->state_dtype, buf + (float)(1 - a->dampening) * g);
             }
             trl_dtype_store(a->state_dtype, a->buf, (size_t)i, buf);
@@ -98,7 +104,8 @@ int trl_ref_lion(struct trl_backend *be, const struct trl_op_lion *a)
     return 0;
 }
 
-/* R = EMA of row means, C = EMA of column means of g^2 + eps:  update = g / sqrt(R/mean(R)) / sqrt(C) */
+/* R = EMA of row means, C = EMA of column means of g^2 + eps:  update = g / sqrt(R/mean(R)) /
+ * sqrt(C) */
 static void factored_update(const struct trl_op_adafactor *a, int64_t b, double *sum_sq)
 {
     float b2 = (float)a->beta2t, w2 = (float)(1 - a->beta2t), eps = (float)a->eps1;
@@ -143,7 +150,8 @@ int trl_ref_adafactor(struct trl_backend *be, const struct trl_op_adafactor *a)
     } else {
         for (int64_t i = 0; i < n; i++) {
             float g = scaled_grad(a->g_dtype, a->g, i, a->grad_scale);
-            a->sq[i] = a->sq[i] * (float)a->beta2t + (float)(1 - a->beta2t) * (g * g + (float)a->eps1);
+            a->sq[i] =
+                a->sq[i] * (float)a->beta2t + (float)(1 - a->beta2t) * (g * g + (float)a->eps1);
             float u = 1 / sqrtf(a->sq[i]) * g;
             a->scratch[i] = u;
             sum_sq += (double)u * u;

@@ -46,18 +46,21 @@ static struct row row_stats(const struct trl_op_xent *a, int64_t r)
     return ret;
 }
 
-/* d logp/dz = 1[j=target] - p;  d mean/dz = 1/V - p;  dH/dz = -p (log p + H);  dz/dx = 1 - (z/c)^2 */
+/* d logp/dz = 1[j=target] - p;  d mean/dz = 1/V - p;  dH/dz = -p (log p + H);  dz/dx = 1 - (z/c)^2
+ */
 static void row_gradient(const struct trl_op_xent *a, int64_t r)
 {
     struct trl_op_xent none = *a;
     none.stats = (struct trl_xent_stats){0};
     struct row s = row_stats(&none, r);
     int32_t target = a->targets[r];
-    double d_logp = a->d_logp && target >= 0 ? a->d_logp[r] : 0, d_mean = a->d_mean ? a->d_mean[r] : 0;
+    double d_logp = a->d_logp && target >= 0 ? a->d_logp[r] : 0,
+           d_mean = a->d_mean ? a->d_mean[r] : 0;
     double d_entropy = a->d_entropy ? a->d_entropy[r] : 0;
     for (int64_t j = 0; j < a->vocab; j++) {
         double z = capped(a, r, j), logp = z - s.lse, p = exp(logp);
-        double g = d_logp * ((j == target) - p) + d_mean * (1 / (double)a->vocab - p) - d_entropy * p * (logp + s.entropy);
+        double g = d_logp * ((j == target) - p) + d_mean * (1 / (double)a->vocab - p) -
+            d_entropy * p * (logp + s.entropy);
         if (a->softcap > 0)
             g *= 1 - z / a->softcap * (z / a->softcap);
         ref_put(a->logits_dtype, a->logits, r * a->ld + j, g);

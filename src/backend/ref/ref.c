@@ -15,7 +15,8 @@ static void close_ref(struct trl_backend *be)
     trl_free(be);
 }
 
-int trl_ref_open(struct trl_backend **ret, const struct trl_backend_options *opt, struct trl_err *err)
+int trl_ref_open(
+    struct trl_backend **ret, const struct trl_backend_options *opt, struct trl_err *err)
 {
     struct trl_backend *be = trl_calloc(1, sizeof(*be));
     if (!be)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRL_BACKEND_REF_REF_H
 #define TRL_BACKEND_REF_REF_H
-/* The reference ops: one plain loop each, scalar, sums in double, no threads. They define what is correct. */
+/* The reference ops: one plain loop each, scalar, sums in double, no threads. They define what is
+ * correct. */
 #include "tensor/backend.h"
 
 #define X(name) int trl_ref_##name(struct trl_backend *be, const struct trl_op_##name *a);
