@@ -26,7 +26,8 @@ struct trl_spans {
 };
 void trl_spans_release(struct trl_spans *s);
 
-/* vars: an object of the template's variables (messages, tools, add_generation_prompt, bos_token ...), borrowed, not changed.
+/* Spans count from the first byte that this call appends. On an error *out is as before.
+ * vars: an object of the template's variables (messages, tools, add_generation_prompt, bos_token ...), borrowed, not changed.
  * Appends to *out; spans may be NULL. */
 int trl_template_render(const struct trl_template *t, const json_t *vars, struct trl_str *out, struct trl_spans *spans,
     struct trl_err *err);
