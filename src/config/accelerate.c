@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The accelerate file: processes, machines, precision. What asks for hardware or sharding that is not here is refused by name. */
+/* The accelerate file: processes, machines, precision. What asks for hardware or sharding that is
+ * not here is refused by name. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,14 @@
 #include "config/options.h"
 
 /* Top-level keys that accelerate knows. OPTION: the option of the same name takes the value. */
-enum key_use { KEY_OPTION, KEY_IGNORED, KEY_HERE, KEY_PRECISION_OFF, KEY_REFUSED_MAP, KEY_SAGEMAKER };
+enum key_use {
+    KEY_OPTION,
+    KEY_IGNORED,
+    KEY_HERE,
+    KEY_PRECISION_OFF,
+    KEY_REFUSED_MAP,
+    KEY_SAGEMAKER
+};
 static const struct {
     const char *name;
     enum key_use use;
@@ -70,18 +78,20 @@ static const char *key_name(size_t i)
 }
 
 /* A file DIR/configs/NAME.yaml or DIR/NAME.yaml, arena memory; NULL: none */
-static const char *try_dir(struct trl_config *cfg, const char *dir, const char *sub, const char *name)
+static const char *try_dir(
+    struct trl_config *cfg, const char *dir, const char *sub, const char *name)
 {
     const char *ext = trl_ends_with(name, ".yaml") || trl_ends_with(name, ".yml") ? "" : ".yaml";
     const char *path = trl_arena_printf(&cfg->arena, "%s%s/%s%s", dir, sub, name, ext);
     return path && trl_path_exists(path) && !trl_path_is_dir(path) ? path : NULL;
 }
 
-/* Installed profiles: TRL_CONFIG_DIR, beside the program (PREFIX/share, or the source tree around a build folder), or where meson
- * was told to install. */
+/* Installed profiles: TRL_CONFIG_DIR, beside the program (PREFIX/share, or the source tree around a
+ * build folder), or where meson was told to install. */
 static const char *find_profile(struct trl_config *cfg, const char *name)
 {
-    const char *dir = getenv("TRL_CONFIG_DIR"), *found = dir && *dir ? try_dir(cfg, dir, "", name) : NULL;
+    const char *dir = getenv("TRL_CONFIG_DIR"),
+               *found = dir && *dir ? try_dir(cfg, dir, "", name) : NULL;
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     if (found || strchr(name, '/'))
@@ -98,7 +108,8 @@ static const char *find_profile(struct trl_config *cfg, const char *name)
     return found ? found : try_dir(cfg, TRL_CONFIGS_DIR, "", name);
 }
 
-static int find_file(struct trl_config *cfg, const char *name, const char **ret, struct trl_err *err)
+static int find_file(
+    struct trl_config *cfg, const char *name, const char **ret, struct trl_err *err)
 {
     if (trl_path_exists(name) && !trl_path_is_dir(name)) {
         *ret = trl_arena_strdup(&cfg->arena, name);
@@ -107,23 +118,28 @@ static int find_file(struct trl_config *cfg, const char *name, const char **ret,
     *ret = find_profile(cfg, name);
     if (*ret)
         return 0;
-    return trl_fail(err, TRL_E_NOENT, "accelerate_config: there is no file \"%s\" and no installed profile of that name; installed are "
-                                      "single_gpu, multi_gpu and multi_cpu in %s", name, TRL_CONFIGS_DIR);
+    return trl_fail(err, TRL_E_NOENT,
+        "accelerate_config: there is no file \"%s\" and no installed profile of that name; "
+        "installed are "
+        "single_gpu, multi_gpu and multi_cpu in %s",
+        name, TRL_CONFIGS_DIR);
 }
 
-static int fail_at(const struct trl_yaml *y, const struct trl_yaml_entry *e, int code, const char *text, struct trl_err *err)
+static int fail_at(const struct trl_yaml *y, const struct trl_yaml_entry *e, int code,
+    const char *text, struct trl_err *err)
 {
     return trl_fail(err, code, "%s:%zu: %s: %s", y->name, e->line, e->key, text);
 }
 
-static int set(struct trl_config *cfg, const struct trl_yaml *y, const struct trl_yaml_entry *e, const char *name, const char *text,
-    struct trl_err *err)
+static int set(struct trl_config *cfg, const struct trl_yaml *y, const struct trl_yaml_entry *e,
+    const char *name, const char *text, struct trl_err *err)
 {
     const struct trl_option *o = trl_option_find(name);
     const char *from = trl_arena_printf(&cfg->arena, "%s:%zu", y->name, e->line);
     if (!from)
         return trl_fail_nomem(err, 0, "a source");
-    int rc = text ? trl_option_set_text(cfg, o, text, from, err) : trl_option_set_entry(cfg, o, e, from, err);
+    int rc = text ? trl_option_set_text(cfg, o, text, from, err)
+                  : trl_option_set_entry(cfg, o, e, from, err);
     if (!rc)
         cfg->source[trl_option_index(o)] = from;
     return rc;
@@ -141,17 +157,22 @@ static bool is_set(const struct trl_yaml *y, const char *key)
     return e && e->kind != TRL_YAML_NULL;
 }
 
-static int check_type(struct trl_config *cfg, const struct trl_yaml *y, const struct trl_yaml_entry *e, struct trl_err *err)
+static int check_type(struct trl_config *cfg, const struct trl_yaml *y,
+    const struct trl_yaml_entry *e, struct trl_err *err)
 {
-    static const char types[] = "NO MULTI_CPU MULTI_GPU MULTI_NPU MULTI_MLU MULTI_SDAA MULTI_MUSA MULTI_XPU MULTI_HPU MULTI_NEURON "
+    static const char types[] = "NO MULTI_CPU MULTI_GPU MULTI_NPU MULTI_MLU MULTI_SDAA MULTI_MUSA "
+                                "MULTI_XPU MULTI_HPU MULTI_NEURON "
                                 "DEEPSPEED FSDP XLA TPU MEGATRON_LM";
     const char *type = word_of(e, "NO");
     if (!type || !trl_word_in(types, type, strlen(type)))
-        return trl_fail(err, TRL_E_USAGE, "%s:%zu: distributed_type: \"%s\" is not known; wanted: one of %s", y->name, e->line,
+        return trl_fail(err, TRL_E_USAGE,
+            "%s:%zu: distributed_type: \"%s\" is not known; wanted: one of %s", y->name, e->line,
             type ? type : "a list or a map", types);
     if (!strcmp(type, "DEEPSPEED") || !strcmp(type, "FSDP") || !strcmp(type, "MEGATRON_LM"))
-        return trl_fail(err, TRL_E_UNSUPPORTED, "%s:%zu: distributed_type: %s is not supported: sharding comes later; MULTI_CPU trains "
-            "with whole copies", y->name, e->line, type);
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "%s:%zu: distributed_type: %s is not supported: sharding comes later; MULTI_CPU trains "
+            "with whole copies",
+            y->name, e->line, type);
     if (!strcmp(type, "XLA") || !strcmp(type, "TPU"))
         return fail_at(y, e, TRL_E_UNSUPPORTED, "TPUs are not supported", err);
     bool gpu = trl_starts_with(type, "MULTI_") && strcmp(type, "MULTI_CPU");
@@ -169,21 +190,27 @@ static int check_map(const struct trl_yaml *y, const struct trl_yaml_entry *e, s
         return 0;
     if (e->kind != TRL_YAML_MAP)
         return fail_at(y, e, TRL_E_USAGE, "wanted: a map", err);
-    json_object_foreach(e->value, key, v) {
-        if (!strcmp(e->key, "parallelism_config") && (!trl_ends_with(key, "_size") || json_integer_value(v) == 1))
+    json_object_foreach(e->value, key, v)
+    {
+        if (!strcmp(e->key, "parallelism_config") &&
+            (!trl_ends_with(key, "_size") || json_integer_value(v) == 1))
             continue;
-        return trl_fail(err, TRL_E_UNSUPPORTED, "%s:%zu: %s (with %s) is not supported: only data parallelism with whole copies is", y->name,
-            e->line, e->key, key);
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "%s:%zu: %s (with %s) is not supported: only data parallelism with whole copies is",
+            y->name, e->line, e->key, key);
     }
     return 0;
 }
 
-static int apply_here(struct trl_config *cfg, const struct trl_yaml *y, const struct trl_yaml_entry *e, struct trl_err *err)
+static int apply_here(struct trl_config *cfg, const struct trl_yaml *y,
+    const struct trl_yaml_entry *e, struct trl_err *err)
 {
     if (!strcmp(e->key, "distributed_type"))
         return check_type(cfg, y, e, err);
     if (!strcmp(e->key, "fp16"))
-        return e->kind == TRL_YAML_BOOL && json_is_true(e->value) && !is_set(y, "mixed_precision") ? set(cfg, y, e, "mixed_precision", "fp16", err) : 0;
+        return e->kind == TRL_YAML_BOOL && json_is_true(e->value) && !is_set(y, "mixed_precision")
+            ? set(cfg, y, e, "mixed_precision", "fp16", err)
+            : 0;
     if (!strcmp(e->key, "num_processes")) { /* counts only when something is distributed */
         const struct trl_yaml_entry *type = trl_yaml_find(y, "distributed_type");
         const char *word = type ? word_of(type, "NO") : NULL;
@@ -194,15 +221,17 @@ static int apply_here(struct trl_config *cfg, const struct trl_yaml *y, const st
     return fail_at(y, e, TRL_E_UNSUPPORTED, "only LOCAL_MACHINE is supported", err);
 }
 
-static int apply_key(struct trl_config *cfg, const struct trl_yaml *y, const struct trl_yaml_entry *e, struct trl_err *err)
+static int apply_key(struct trl_config *cfg, const struct trl_yaml *y,
+    const struct trl_yaml_entry *e, struct trl_err *err)
 {
     size_t i = 0;
     while (i < N_KEYS && strcmp(keys[i].name, e->key))
         i++;
     if (i == N_KEYS) {
         const char *near = trl_nearest_word(e->key, key_name, N_KEYS);
-        return trl_fail(err, TRL_E_USAGE, "%s:%zu: unknown key %.100s in an accelerate file%s%s%s", y->name, e->line, e->key,
-            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        return trl_fail(err, TRL_E_USAGE, "%s:%zu: unknown key %.100s in an accelerate file%s%s%s",
+            y->name, e->line, e->key, near ? "; did you mean " : "", near ? near : "",
+            near ? "?" : "");
     }
     if (e->kind == TRL_YAML_NULL)
         return 0;
@@ -216,7 +245,10 @@ static int apply_key(struct trl_config *cfg, const struct trl_yaml *y, const str
     case KEY_REFUSED_MAP:
         return check_map(y, e, err);
     case KEY_SAGEMAKER:
-        return fail_at(y, e, TRL_E_UNSUPPORTED, "SageMaker is not supported; wanted: an accelerate file with compute_environment: LOCAL_MACHINE", err);
+        return fail_at(y, e, TRL_E_UNSUPPORTED,
+            "SageMaker is not supported; wanted: an accelerate file with compute_environment: "
+            "LOCAL_MACHINE",
+            err);
     case KEY_HERE:
         return apply_here(cfg, y, e, err);
     case KEY_IGNORED:
@@ -236,9 +268,13 @@ int trl__config_read_accelerate(struct trl_config *cfg, const char *name, struct
     if (rc)
         return trl_err_prefix(err, rc, "accelerate_config");
     if (!json_is_object(y.root))
-        rc = trl_fail(err, TRL_E_USAGE, "%s: the accelerate file is not a map; wanted: lines like `distributed_type: MULTI_CPU`", path);
+        rc = trl_fail(err, TRL_E_USAGE,
+            "%s: the accelerate file is not a map; wanted: lines like `distributed_type: "
+            "MULTI_CPU`",
+            path);
     else if (!is_set(&y, "distributed_type"))
-        rc = trl_fail(err, TRL_E_USAGE, "%s: distributed_type is missing; wanted: MULTI_CPU, or 'NO' for one process", path);
+        rc = trl_fail(err, TRL_E_USAGE,
+            "%s: distributed_type is missing; wanted: MULTI_CPU, or 'NO' for one process", path);
     trl_str_puts(&cfg->warnings, trl_str_get(&y.warnings));
     for (size_t i = 0; i < y.n_top && !rc; i++)
         rc = apply_key(cfg, &y, &y.top[i], err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trl-gen-options md|man: writes docs/options.md or docs/trl-train.1 to standard output. Used while building only. */
+/* trl-gen-options md|man: writes docs/options.md or docs/trl-train.1 to standard output. Used while
+ * building only. */
 #include <stdio.h>
 #include <string.h>
 

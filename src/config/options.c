@@ -19,15 +19,15 @@
 #define SECRET .secret = true
 
 const struct trl_option trl_options[] = {
-#define OPT(origin_, name_, kind_, def_, group_, status_, help_, ...)                              \
-    {.name = #name_,                                                                               \
-        .def = def_,                                                                               \
-        .help = help_,                                                                             \
-        .offset = offsetof(struct trl_config, name_),                                              \
-        .kind = TRL_OPT_##kind_,                                                                   \
-        .group = TRL_GROUP_##group_,                                                               \
-        .status = TRL_STATUS_##status_,                                                            \
-        .origin = #origin_[0],                                                                     \
+#define OPT(origin_, name_, kind_, def_, group_, status_, help_, ...) \
+    {.name = #name_, \
+        .def = def_, \
+        .help = help_, \
+        .offset = offsetof(struct trl_config, name_), \
+        .kind = TRL_OPT_##kind_, \
+        .group = TRL_GROUP_##group_, \
+        .status = TRL_STATUS_##status_, \
+        .origin = #origin_[0], \
         __VA_ARGS__},
 #include "config/options.def"
 #undef OPT
@@ -55,8 +55,10 @@ static const struct {
     {"per_gpu_train_batch_size", "it is called per_device_train_batch_size now"},
     {"per_gpu_eval_batch_size", "it is called per_device_eval_batch_size now"},
     {"group_by_length", "it is train_sampling_strategy=group_by_length now"},
-    {"logging_dir", "event files go to output_dir/runs; TensorBoard's TENSORBOARD_LOGGING_DIR is read"},
-    {"overwrite_output_dir", "output_dir may always exist; its checkpoints stay unless save_total_limit removes them"},
+    {"logging_dir",
+        "event files go to output_dir/runs; TensorBoard's TENSORBOARD_LOGGING_DIR is read"},
+    {"overwrite_output_dir",
+        "output_dir may always exist; its checkpoints stay unless save_total_limit removes them"},
     {"half_precision_backend", "bf16 and fp16 choose the precision"},
     {"tokenizer_name_or_path", "the tokenizer is read from the model's folder"},
     {"dataset_batch_size", "rows are not prepared in batches"},
@@ -98,7 +100,8 @@ size_t trl_option_index(const struct trl_option *o)
     return (size_t)(o - trl_options);
 }
 
-/* Edits between two short words (insert, delete, replace, swap neighbours); anything over 63 letters is far. */
+/* Edits between two short words (insert, delete, replace, swap neighbours); anything over 63
+ * letters is far. */
 static size_t distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b), d[3][64];
@@ -113,7 +116,8 @@ static size_t distance(const char *a, const char *b)
             size_t best = prev[j - 1] + (a[i - 1] != b[j - 1]);
             best = prev[j] + 1 < best ? prev[j] + 1 : best;
             best = cur[j - 1] + 1 < best ? cur[j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                before[j - 2] + 1 < best)
                 best = before[j - 2] + 1;
             cur[j] = best;
         }
@@ -156,7 +160,8 @@ void trl_option_suggest(const char *name, const char *dashes, struct trl_str *re
             trl_str_printf(ret, ": %s", renamed[i].instead);
             return;
         }
-    const char *near = trl_nearest_word(buf, option_name, trl_n_options + sizeof(aliases) / sizeof(aliases[0]));
+    const char *near =
+        trl_nearest_word(buf, option_name, trl_n_options + sizeof(aliases) / sizeof(aliases[0]));
     if (near)
         trl_str_printf(ret, "; did you mean %s%s?", dashes, near);
     else

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Command line, run file and accelerate file into one configuration: default < accelerate file < run file < command line. */
+/* Command line, run file and accelerate file into one configuration: default < accelerate file <
+ * run file < command line. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 #include "base/log.h"
 #include "config/options.h"
 
-/* One option of the command line. Its words are argv[first .. first + n), or `text` (--name=text, flags). */
+/* One option of the command line. Its words are argv[first .. first + n), or `text` (--name=text,
+ * flags). */
 struct given {
     const struct trl_option *o;
     const char *text, *from;
@@ -75,7 +77,8 @@ static int add_given(struct line *l, const struct trl_option *o, const char *tex
 static int count_words(const struct line *l, const struct trl_option *o, int i)
 {
     int n = 0;
-    while (i + 1 + n < l->argc && !is_option_word(l->argv[i + 1 + n]) && (o->kind == TRL_OPT_LIST || n < 1))
+    while (i + 1 + n < l->argc && !is_option_word(l->argv[i + 1 + n]) &&
+        (o->kind == TRL_OPT_LIST || n < 1))
         n++;
     return n;
 }
@@ -90,7 +93,8 @@ static int scan_option(struct line *l, int *i)
     if (!o && !strncmp(name, "no", 2) && (name[2] == '_' || name[2] == '-')) {
         o = trl_option_find(name + 3);
         if (o && is_bool_kind(o))
-            return eq ? trl_fail(l->err, TRL_E_USAGE, "--%s takes no value; write --%s=%s", name, o->name, eq + 1)
+            return eq ? trl_fail(l->err, TRL_E_USAGE, "--%s takes no value; write --%s=%s", name,
+                            o->name, eq + 1)
                       : add_given(l, o, "false", 0, 0);
         o = NULL;
     }
@@ -103,7 +107,8 @@ static int scan_option(struct line *l, int *i)
     if (!n && (is_bool_kind(o) || o->flag_word))
         return add_given(l, o, "true", 0, 0);
     if (!n && is_refused(o))
-        return trl_fail(l->err, TRL_E_UNSUPPORTED, "%s is not supported: %s (--%s on the command line)", o->name, o->why, o->name);
+        return trl_fail(l->err, TRL_E_UNSUPPORTED,
+            "%s is not supported: %s (--%s on the command line)", o->name, o->why, o->name);
     if (!n) {
         struct trl_str s = {0};
         trl_option_allowed(o, &s);
@@ -112,7 +117,8 @@ static int scan_option(struct line *l, int *i)
         return rc;
     }
     int rc = add_given(l, o, NULL, at, n);
-    if (!rc && o == trl_option_find("show_batches") && *i + 1 < l->argc && !strcmp(l->argv[*i + 1], "json")) {
+    if (!rc && o == trl_option_find("show_batches") && *i + 1 < l->argc &&
+        !strcmp(l->argv[*i + 1], "json")) {
         l->cfg->show_batches_json = true;
         (*i)++;
     }
@@ -132,7 +138,8 @@ static int scan_line(struct line *l)
             return 0;
         }
         if (!is_option_word(w))
-            return trl_fail(l->err, TRL_E_USAGE, "unexpected word \"%s\" on the command line; options begin with --", w);
+            return trl_fail(l->err, TRL_E_USAGE,
+                "unexpected word \"%s\" on the command line; options begin with --", w);
         int rc = scan_option(l, &i);
         if (rc)
             return rc;
@@ -140,12 +147,14 @@ static int scan_line(struct line *l)
     return 0;
 }
 
-/* A refused option may be given with its default. What it cannot even read is refused all the same, by name. */
-static int refuse_unreadable(const struct trl_option *o, int rc, const char *from, struct trl_err *err)
+/* A refused option may be given with its default. What it cannot even read is refused all the same,
+ * by name. */
+static int refuse_unreadable(
+    const struct trl_option *o, int rc, const char *from, struct trl_err *err)
 {
     return rc && rc != TRL_E_NOMEM && is_refused(o)
-               ? trl_fail(err, TRL_E_UNSUPPORTED, "%s is not supported: %s (%s)", o->name, o->why, from)
-               : rc;
+        ? trl_fail(err, TRL_E_UNSUPPORTED, "%s is not supported: %s (%s)", o->name, o->why, from)
+        : rc;
 }
 
 static int apply_line(struct line *l)
@@ -156,7 +165,8 @@ static int apply_line(struct line *l)
         if (g->text)
             rc = trl_option_set_text(l->cfg, g->o, g->text, g->from, l->err);
         else if (g->o->kind == TRL_OPT_LIST)
-            rc = trl_option_set_words(l->cfg, g->o, l->argv + g->first, (size_t)g->n, g->from, l->err);
+            rc = trl_option_set_words(
+                l->cfg, g->o, l->argv + g->first, (size_t)g->n, g->from, l->err);
         else
             rc = trl_option_set_text(l->cfg, g->o, l->argv[g->first], g->from, l->err);
         rc = refuse_unreadable(g->o, rc, g->from, l->err);
@@ -201,18 +211,25 @@ static int export_env(struct trl_config *cfg, const struct trl_yaml *y, struct t
     if (!e || e->kind == TRL_YAML_NULL)
         return 0;
     if (e->kind != TRL_YAML_MAP)
-        return trl_fail(err, TRL_E_USAGE, "%s:%zu: env wants a map of environment variables", y->name, e->line);
-    json_object_foreach(e->value, key, v) {
+        return trl_fail(
+            err, TRL_E_USAGE, "%s:%zu: env wants a map of environment variables", y->name, e->line);
+    json_object_foreach(e->value, key, v)
+    {
         const char *text = env_text(cfg, v);
         if (!text)
-            return trl_fail(err, TRL_E_USAGE, "%s:%zu: env: the value of %s is a list or a map; wanted: text", y->name, e->line, key);
+            return trl_fail(err, TRL_E_USAGE,
+                "%s:%zu: env: the value of %s is a list or a map; wanted: text", y->name, e->line,
+                key);
         if (setenv(key, text, 1))
-            return trl_fail(err, TRL_E_USAGE, "%s:%zu: env: \"%s\" cannot be an environment variable: %s", y->name, e->line, key, strerror(errno));
+            return trl_fail(err, TRL_E_USAGE,
+                "%s:%zu: env: \"%s\" cannot be an environment variable: %s", y->name, e->line, key,
+                strerror(errno));
     }
     return 0;
 }
 
-static int apply_run_entry(struct trl_config *cfg, const struct trl_yaml *y, const struct trl_yaml_entry *e, struct trl_err *err)
+static int apply_run_entry(struct trl_config *cfg, const struct trl_yaml *y,
+    const struct trl_yaml_entry *e, struct trl_err *err)
 {
     if (!strcmp(e->key, "env"))
         return 0;
@@ -223,7 +240,8 @@ static int apply_run_entry(struct trl_config *cfg, const struct trl_yaml *y, con
     if (!o) {
         struct trl_str s = {0};
         trl_option_suggest(e->key, "", &s);
-        int rc = trl_fail(err, TRL_E_USAGE, "%s: unknown key %.100s%s", from, e->key, trl_str_get(&s));
+        int rc =
+            trl_fail(err, TRL_E_USAGE, "%s: unknown key %.100s%s", from, e->key, trl_str_get(&s));
         trl_str_release(&s);
         return rc;
     }
@@ -245,13 +263,15 @@ static int apply_run_file(struct trl_config *cfg, const struct trl_yaml *y, stru
     return 0;
 }
 
-static int read_run_file(struct trl_config *cfg, struct trl_yaml *y, const char *path, struct trl_err *err)
+static int read_run_file(
+    struct trl_config *cfg, struct trl_yaml *y, const char *path, struct trl_err *err)
 {
     int rc = trl_yaml_read(y, path, err);
     if (rc)
         return trl_err_prefix(err, rc, "--config");
     if (y->root && !json_is_object(y->root))
-        return trl_fail(err, TRL_E_USAGE, "%s: the run file is not a map; wanted: lines like `learning_rate: 0.00002`", y->name);
+        return trl_fail(err, TRL_E_USAGE,
+            "%s: the run file is not a map; wanted: lines like `learning_rate: 0.00002`", y->name);
     trl_str_puts(&cfg->warnings, trl_str_get(&y->warnings));
     return export_env(cfg, y, err);
 }
@@ -285,7 +305,8 @@ static int apply_all(struct line *l)
     return rc;
 }
 
-/* Compare with the defaults: everything that is refused in one message, what has no effect as notices. */
+/* Compare with the defaults: everything that is refused in one message, what has no effect as
+ * notices. */
 static int check_status(struct trl_config *cfg, struct trl_err *err)
 {
     struct trl_config plain = {0};
@@ -299,9 +320,11 @@ static int check_status(struct trl_config *cfg, struct trl_err *err)
         json_t *a = trl_option_get(cfg, o), *b = trl_option_get(&plain, o);
         if (!json_equal(a, b)) {
             if (is_refused(o))
-                trl_str_printf(&refused, "%s%s is not supported: %s (%s)", n++ ? "; " : "", o->name, o->why, cfg->source[i]);
+                trl_str_printf(&refused, "%s%s is not supported: %s (%s)", n++ ? "; " : "", o->name,
+                    o->why, cfg->source[i]);
             else
-                trl__config_notice(cfg, "%s has no effect here: %s (%s)", o->name, o->why, cfg->source[i]);
+                trl__config_notice(
+                    cfg, "%s has no effect here: %s (%s)", o->name, o->why, cfg->source[i]);
         }
         json_decref(a);
         json_decref(b);
@@ -313,14 +336,16 @@ static int check_status(struct trl_config *cfg, struct trl_err *err)
     return rc;
 }
 
-int trl_config_parse(struct trl_config *cfg, const char *trainer, int argc, char **argv, struct trl_err *err)
+int trl_config_parse(
+    struct trl_config *cfg, const char *trainer, int argc, char **argv, struct trl_err *err)
 {
     *cfg = (struct trl_config){0};
     if (strcmp(trainer, "sft"))
         return trl_fail(err, TRL_E_USAGE, "unknown trainer \"%s\"; wanted: sft", trainer);
     struct line l = {.cfg = cfg, .argc = argc, .argv = argv, .err = err};
     cfg->source = trl_calloc(trl_n_options, sizeof(*cfg->source));
-    int rc = cfg->source ? trl_options_init(cfg, err) : trl_fail_nomem(err, trl_n_options, "options");
+    int rc =
+        cfg->source ? trl_options_init(cfg, err) : trl_fail_nomem(err, trl_n_options, "options");
     cfg->trainer = "sft";
     rc = rc ? rc : scan_line(&l);
     if (!rc && !cfg->help) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Everything that is written from the option table: --print_config, --help, docs/options.md, the man page. */
+/* Everything that is written from the option table: --print_config, --help, docs/options.md, the
+ * man page. */
 #include <string.h>
 
 #include "config/options.h"
@@ -32,12 +33,14 @@ static const char *origin_name(char origin)
 
 void trl_config_print(const struct trl_config *cfg, struct trl_str *ret)
 {
-    trl_str_printf(ret, "# trl-train %s --config THIS_FILE repeats this configuration\n", cfg->trainer);
+    trl_str_printf(
+        ret, "# trl-train %s --config THIS_FILE repeats this configuration\n", cfg->trainer);
     for (int g = 0; g < TRL_GROUP_MAX_; g++) {
         trl_str_printf(ret, "\n# %s\n", group_titles[g]);
         for (size_t i = 0; i < trl_n_options; i++) {
             const struct trl_option *o = &trl_options[i];
-            if (o->group != (enum trl_opt_group)g || o->mode || o->status == TRL_STATUS_REFUSED || !strcmp(o->name, "accelerate_config"))
+            if (o->group != (enum trl_opt_group)g || o->mode || o->status == TRL_STATUS_REFUSED ||
+                !strcmp(o->name, "accelerate_config"))
                 continue;
             trl_str_printf(ret, "%s%s: ", o->secret && cfg->source[i] ? "# " : "", o->name);
             trl_option_put(cfg, o, ret);
@@ -82,7 +85,8 @@ static void put_wrapped(struct trl_str *s, const char *text, int indent, int wid
 
 static const char *value_word(const struct trl_option *o)
 {
-    static const char *const words[] = {"", "N", "X", "TEXT", "true|false", "N", "X", "JSON", "WORD..."};
+    static const char *const words[] = {
+        "", "N", "X", "TEXT", "true|false", "N", "X", "JSON", "WORD..."};
     return words[o->kind];
 }
 
@@ -108,7 +112,8 @@ static void put_short(const struct trl_option *o, struct trl_str *s)
     trl_str_printf(s, "  --%s%s%s", o->name, *value_word(o) ? " " : "", value_word(o));
     if (o->kind == TRL_OPT_BOOL && !plain)
         trl_str_printf(s, ", --no_%s", o->name);
-    trl_str_printf(s, "%s%s%s\n", plain ? "" : "  [", plain ? "" : default_word(o), plain ? "" : "]");
+    trl_str_printf(
+        s, "%s%s%s\n", plain ? "" : "  [", plain ? "" : default_word(o), plain ? "" : "]");
     put_wrapped(&t, o->help, 6, 94);
     if (o->choices && strlen(o->choices) < 160) {
         struct trl_str c = {0};
@@ -127,10 +132,14 @@ static void help_all(const char *trainer, struct trl_str *ret)
 {
     trl_str_printf(ret,
         "Usage: trl-train %s [--config run.yaml] [options]\n\n"
-        "Trains a language model on rows of text. Needed: --model_name_or_path and --dataset_name.\n"
-        "Options are TRL's; they may be written --name value or --name=value, with - for _, switches\n"
-        "as --name, --name false or --no_name, and without dashes as keys of a run file. Defaults are\n"
-        "in [brackets]. --help NAME tells all about one option.\n", trainer);
+        "Trains a language model on rows of text. Needed: --model_name_or_path and "
+        "--dataset_name.\n"
+        "Options are TRL's; they may be written --name value or --name=value, with - for _, "
+        "switches\n"
+        "as --name, --name false or --no_name, and without dashes as keys of a run file. Defaults "
+        "are\n"
+        "in [brackets]. --help NAME tells all about one option.\n",
+        trainer);
     for (int g = 0; g < TRL_GROUP_MAX_; g++) {
         bool any = false;
         for (size_t i = 0; i < trl_n_options; i++) {
@@ -145,7 +154,9 @@ static void help_all(const char *trainer, struct trl_str *ret)
     }
     for (int status = TRL_STATUS_NO_EFFECT; status <= TRL_STATUS_REFUSED; status++) {
         struct trl_str s = {0};
-        trl_str_printf(ret, "\n%s\n", status == TRL_STATUS_NO_EFFECT ? "Accepted, without effect (--help NAME says why)" : "Not supported (--help NAME says why)");
+        trl_str_printf(ret, "\n%s\n",
+            status == TRL_STATUS_NO_EFFECT ? "Accepted, without effect (--help NAME says why)"
+                                           : "Not supported (--help NAME says why)");
         for (size_t i = 0; i < trl_n_options; i++)
             if ((int)trl_options[i].status == status)
                 trl_str_printf(&s, "%s%s", s.len ? " " : "", trl_options[i].name);
@@ -208,7 +219,8 @@ static void put_row(const struct trl_option *o, struct trl_str *ret)
     trl_option_allowed(o, &s);
     trl_str_printf(ret, "| `%s` | ", o->name);
     put_cell(ret, trl_str_get(&s));
-    trl_str_printf(ret, " | %s | %s | %s | ", default_word(o), status[o->status], origin_name(o->origin));
+    trl_str_printf(
+        ret, " | %s | %s | %s | ", default_word(o), status[o->status], origin_name(o->origin));
     put_cell(ret, o->help);
     trl_str_clear(&s);
     put_status(o, &s);
@@ -224,20 +236,31 @@ void trl_config_write_markdown(struct trl_str *ret)
     trl_str_puts(ret,
         "# Options of `trl-train sft`\n\n"
         "Written by `trl-gen-options` from `src/config/options.def`; do not edit.\n\n"
-        "Every option may stand on the command line (`--name value`, `--name=value`, `-` for `_`; switches also as `--name`,\n"
-        "`--name false`, `--no_name`; dictionaries as JSON) or in a run file (`--config run.yaml`: flat keys, and `env:` with environment\n"
-        "variables that are set first). The command line wins over the run file, the run file over the accelerate file\n"
-        "(`--accelerate_config`), that over the default. An option that is given twice: the last one counts. `--print_config` shows every\n"
+        "Every option may stand on the command line (`--name value`, `--name=value`, `-` for `_`; "
+        "switches also as `--name`,\n"
+        "`--name false`, `--no_name`; dictionaries as JSON) or in a run file (`--config run.yaml`: "
+        "flat keys, and `env:` with environment\n"
+        "variables that are set first). The command line wins over the run file, the run file over "
+        "the accelerate file\n"
+        "(`--accelerate_config`), that over the default. An option that is given twice: the last "
+        "one counts. `--print_config` shows every\n"
         "value and where it came from.\n\n"
-        "Other names: `--cpu` is `--use_cpu`, `--config_file` is `--accelerate_config`, `--num_cpu_threads_per_process` is `--num_threads`,\n"
+        "Other names: `--cpu` is `--use_cpu`, `--config_file` is `--accelerate_config`, "
+        "`--num_cpu_threads_per_process` is `--num_threads`,\n"
         "`--torch_dtype` is `--dtype`.\n\n"
-        "Status: *yes* is supported; *no effect* is accepted and mentioned once when it differs from the default; *refused* stops the\n"
+        "Status: *yes* is supported; *no effect* is accepted and mentioned once when it differs "
+        "from the default; *refused* stops the\n"
         "program, naming the option, unless it has its default.\n\n"
-        "Precision: `fp16` if it is on; else bfloat16 if `bf16` is on, which it is unless it or `fp16` is set; else what\n"
-        "`mixed_precision` says. That is TRL's order: `mixed_precision: no` in an accelerate file does not turn bfloat16 off,\n"
+        "Precision: `fp16` if it is on; else bfloat16 if `bf16` is on, which it is unless it or "
+        "`fp16` is set; else what\n"
+        "`mixed_precision` says. That is TRL's order: `mixed_precision: no` in an accelerate file "
+        "does not turn bfloat16 off,\n"
         "`bf16: false` does.\n");
     for (int g = 0; g < TRL_GROUP_MAX_; g++) {
-        trl_str_printf(ret, "\n## %s\n\n| option | values | default | status | from | meaning |\n| --- | --- | --- | --- | --- | --- |\n", group_titles[g]);
+        trl_str_printf(ret,
+            "\n## %s\n\n| option | values | default | status | from | meaning |\n| --- | --- | --- "
+            "| --- | --- | --- |\n",
+            group_titles[g]);
         for (size_t i = 0; i < trl_n_options; i++)
             if (trl_options[i].group == (enum trl_opt_group)g)
                 put_row(&trl_options[i], ret);
@@ -291,9 +314,12 @@ void trl_config_write_man(struct trl_str *ret)
         ".SH NAME\ntrl\\-train \\- fine\\-tune a language model\n"
         ".SH SYNOPSIS\n.B trl\\-train sft\n.RI [ options ]\n"
         ".SH DESCRIPTION\n"
-        "Fine\\-tunes a model in Hugging Face layout, or a GGUF file, on rows of text as TRL's\n.B trl sft\ndoes, on CPUs, in one process or several.\n"
-        ".PP\nEvery option may stand on the command line, as \\-\\-name value or \\-\\-name=value, or in a run file as a flat YAML key. Hyphens count as\n"
-        "underscores. The command line wins over the run file, the run file over the accelerate file, that over the default; of an option\n"
+        "Fine\\-tunes a model in Hugging Face layout, or a GGUF file, on rows of text as TRL's\n.B "
+        "trl sft\ndoes, on CPUs, in one process or several.\n"
+        ".PP\nEvery option may stand on the command line, as \\-\\-name value or \\-\\-name=value, "
+        "or in a run file as a flat YAML key. Hyphens count as\n"
+        "underscores. The command line wins over the run file, the run file over the accelerate "
+        "file, that over the default; of an option\n"
         "that is given twice the last one counts.\n"
         ".PP\nExit status: 0 done, 1 failed, 2 wrong usage or input, 3 stopped with a checkpoint.\n"
         ".SH OPTIONS\n.TP\n.BR \\-\\-help \" [NAME]\"\nAll options, or all about one.\n");
@@ -306,6 +332,8 @@ void trl_config_write_man(struct trl_str *ret)
                 put_man_option(&trl_options[i], ret);
     }
     trl_str_puts(ret,
-        ".SH FILES\n.TP\n.I PREFIX/share/trl\\-slurm/configs\nInstalled accelerate files and a sample run file.\n"
-        ".SH ENVIRONMENT\n.TP\n.B TRL_CONFIG_DIR\nFolder that is searched first for the names that \\-\\-accelerate_config takes.\n");
+        ".SH FILES\n.TP\n.I PREFIX/share/trl\\-slurm/configs\nInstalled accelerate files and a "
+        "sample run file.\n"
+        ".SH ENVIRONMENT\n.TP\n.B TRL_CONFIG_DIR\nFolder that is searched first for the names that "
+        "\\-\\-accelerate_config takes.\n");
 }

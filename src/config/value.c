@@ -19,12 +19,14 @@ static const char *keep(struct trl_config *cfg, const char *text)
 }
 
 /* "NAME: VALUE is not WHAT (FROM); wanted: ..." */
-static int fail_value(const struct trl_option *o, const char *text, const char *from, struct trl_err *err)
+static int fail_value(
+    const struct trl_option *o, const char *text, const char *from, struct trl_err *err)
 {
     struct trl_str s = {0};
     trl_option_allowed(o, &s);
-    int rc = trl_fail(err, TRL_E_USAGE, "%s: %s%.200s%s is not possible (%s); wanted: %s", o->name, *text == '[' || *text == '{' ? "" : "\"",
-        text, *text == '[' || *text == '{' ? "" : "\"", from, trl_str_get(&s));
+    int rc = trl_fail(err, TRL_E_USAGE, "%s: %s%.200s%s is not possible (%s); wanted: %s", o->name,
+        *text == '[' || *text == '{' ? "" : "\"", text, *text == '[' || *text == '{' ? "" : "\"",
+        from, trl_str_get(&s));
     trl_str_release(&s);
     return rc;
 }
@@ -43,7 +45,8 @@ static bool is_none(const char *s)
 
 static bool parse_bool(const char *s, bool *ret)
 {
-    static const char *const yes[] = {"yes", "true", "t", "y", "1", "on"}, *const no[] = {"no", "false", "f", "n", "0", "off"};
+    static const char *const yes[] = {"yes", "true", "t", "y", "1", "on"},
+                             *const no[] = {"no", "false", "f", "n", "0", "off"};
     for (size_t i = 0; i < 6; i++)
         if (same_word(s, yes[i]) || same_word(s, no[i])) {
             *ret = same_word(s, yes[i]);
@@ -71,7 +74,8 @@ static bool parse_int(const char *s, int64_t *ret)
 {
     char buf[64];
     long long v;
-    if (!ungroup(s, buf, sizeof(buf)) || !trl_parse_i64(buf[0] == '+' && isdigit((unsigned char)buf[1]) ? buf + 1 : buf, &v))
+    if (!ungroup(s, buf, sizeof(buf)) ||
+        !trl_parse_i64(buf[0] == '+' && isdigit((unsigned char)buf[1]) ? buf + 1 : buf, &v))
         return false;
     *ret = v;
     return true;
@@ -80,22 +84,27 @@ static bool parse_int(const char *s, int64_t *ret)
 static bool parse_float(const char *s, double *ret)
 {
     char buf[400];
-    return ungroup(s, buf, sizeof(buf)) && !strpbrk(buf, "xXpP") && trl_parse_f64(buf, ret) && isfinite(*ret);
+    return ungroup(s, buf, sizeof(buf)) && !strpbrk(buf, "xXpP") && trl_parse_f64(buf, ret) &&
+        isfinite(*ret);
 }
 
-static int check_bounds(const struct trl_option *o, double v, const char *text, const char *from, struct trl_err *err)
+static int check_bounds(
+    const struct trl_option *o, double v, const char *text, const char *from, struct trl_err *err)
 {
-    if ((o->has_min && !(o->min_open ? v > o->min : v >= o->min)) || (o->has_max && !(o->max_open ? v < o->max : v <= o->max))) {
+    if ((o->has_min && !(o->min_open ? v > o->min : v >= o->min)) ||
+        (o->has_max && !(o->max_open ? v < o->max : v <= o->max))) {
         struct trl_str s = {0};
         trl_option_allowed(o, &s);
-        int rc = trl_fail(err, TRL_E_RANGE, "%s: %s is out of range (%s); wanted: %s", o->name, text, from, trl_str_get(&s));
+        int rc = trl_fail(err, TRL_E_RANGE, "%s: %s is out of range (%s); wanted: %s", o->name,
+            text, from, trl_str_get(&s));
         trl_str_release(&s);
         return rc;
     }
     return 0;
 }
 
-static int check_choice(const struct trl_option *o, const char *word, const char *from, struct trl_err *err)
+static int check_choice(
+    const struct trl_option *o, const char *word, const char *from, struct trl_err *err)
 {
     if (!o->choices)
         return 0;
@@ -105,8 +114,8 @@ static int check_choice(const struct trl_option *o, const char *word, const char
         return 0;
     struct trl_str s = {0};
     trl_option_allowed(o, &s);
-    int rc = trl_fail(err, TRL_E_UNSUPPORTED, "%s: \"%s\" is not supported: %s (%s); wanted: %s", o->name, word, o->withheld_why, from,
-        trl_str_get(&s));
+    int rc = trl_fail(err, TRL_E_UNSUPPORTED, "%s: \"%s\" is not supported: %s (%s); wanted: %s",
+        o->name, word, o->withheld_why, from, trl_str_get(&s));
     trl_str_release(&s);
     return rc;
 }
@@ -120,12 +129,15 @@ static int set_bool(struct trl_config *cfg, const struct trl_option *o, struct t
     return 0;
 }
 
-static int set_number(struct trl_config *cfg, const struct trl_option *o, const char *text, const char *from, struct trl_err *err)
+static int set_number(struct trl_config *cfg, const struct trl_option *o, const char *text,
+    const char *from, struct trl_err *err)
 {
-    bool is_int = o->kind == TRL_OPT_INT || o->kind == TRL_OPT_OPT_INT, is_opt = o->kind == TRL_OPT_OPT_INT || o->kind == TRL_OPT_OPT_FLOAT;
+    bool is_int = o->kind == TRL_OPT_INT || o->kind == TRL_OPT_OPT_INT,
+         is_opt = o->kind == TRL_OPT_OPT_INT || o->kind == TRL_OPT_OPT_FLOAT;
     int64_t i = 0;
     double f = 0;
-    bool none = is_opt && (is_none(text) || (o->def && !strcmp(o->def, "auto") && same_word(text, "auto")));
+    bool none =
+        is_opt && (is_none(text) || (o->def && !strcmp(o->def, "auto") && same_word(text, "auto")));
     if (!none && !(is_int ? parse_int(text, &i) : parse_float(text, &f)))
         return fail_value(o, text, from, err);
     int rc = none ? 0 : check_bounds(o, is_int ? (double)i : f, text, from, err);
@@ -150,13 +162,15 @@ static int set_json(struct trl_config *cfg, const struct trl_option *o, json_t *
     return 0;
 }
 
-/* Strings inside a JSON object that was typed as text become booleans and numbers where they look like them, as transformers does. */
+/* Strings inside a JSON object that was typed as text become booleans and numbers where they look
+ * like them, as transformers does. */
 static void loosen_strings(json_t *obj)
 {
     const char *key;
     json_t *v;
     void *tmp;
-    json_object_foreach_safe(obj, tmp, key, v) {
+    json_object_foreach_safe(obj, tmp, key, v)
+    {
         const char *s = json_string_value(v);
         json_t *to = NULL;
         int64_t i;
@@ -174,7 +188,8 @@ static void loosen_strings(json_t *obj)
     }
 }
 
-static int set_dict_text(struct trl_config *cfg, const struct trl_option *o, const char *text, const char *from, struct trl_err *err)
+static int set_dict_text(struct trl_config *cfg, const struct trl_option *o, const char *text,
+    const char *from, struct trl_err *err)
 {
     json_error_t je;
     if (is_none(text))
@@ -183,25 +198,31 @@ static int set_dict_text(struct trl_config *cfg, const struct trl_option *o, con
         return fail_value(o, text, from, err);
     json_t *v = json_loads(text, 0, &je);
     if (!v)
-        return trl_fail(err, TRL_E_USAGE, "%s: character %d is not JSON: %s (%s); the text is %.200s", o->name, je.position, je.text, from, text);
+        return trl_fail(err, TRL_E_USAGE,
+            "%s: character %d is not JSON: %s (%s); the text is %.200s", o->name, je.position,
+            je.text, from, text);
     loosen_strings(v);
     return set_json(cfg, o, v);
 }
 
-static int check_words(const struct trl_option *o, const json_t *list, const char *from, struct trl_err *err)
+static int check_words(
+    const struct trl_option *o, const json_t *list, const char *from, struct trl_err *err)
 {
     size_t i;
     json_t *v;
     int rc = 0;
-    json_array_foreach(list, i, v) {
+    json_array_foreach(list, i, v)
+    {
         if (o->choices && !json_is_string(v))
-            return trl_fail(err, TRL_E_USAGE, "%s: entry %zu is not a word (%s)", o->name, i + 1, from);
+            return trl_fail(
+                err, TRL_E_USAGE, "%s: entry %zu is not a word (%s)", o->name, i + 1, from);
         rc = rc || !o->choices ? rc : check_choice(o, json_string_value(v), from, err);
     }
     return rc;
 }
 
-static int set_list(struct trl_config *cfg, const struct trl_option *o, json_t *list, const char *from, struct trl_err *err)
+static int set_list(struct trl_config *cfg, const struct trl_option *o, json_t *list,
+    const char *from, struct trl_err *err)
 {
     int rc = list ? check_words(o, list, from, err) : trl_fail_nomem(err, 0, o->name);
     if (rc) {
@@ -212,7 +233,8 @@ static int set_list(struct trl_config *cfg, const struct trl_option *o, json_t *
 }
 
 /* Words; those with choices may also be joined by commas. */
-int trl_option_set_words(struct trl_config *cfg, const struct trl_option *o, char **words, size_t n, const char *from, struct trl_err *err)
+int trl_option_set_words(struct trl_config *cfg, const struct trl_option *o, char **words, size_t n,
+    const char *from, struct trl_err *err)
 {
     if (n == 1 && (*words[0] == '[' || is_none(words[0])) && !(o->choices && is_none(words[0])))
         return trl_option_set_text(cfg, o, words[0], from, err);
@@ -222,7 +244,8 @@ int trl_option_set_words(struct trl_config *cfg, const struct trl_option *o, cha
             size_t len = o->choices ? strcspn(p, ",") : strlen(p);
             if (json_array_append_new(list, json_stringn(p, len))) {
                 json_decref(list);
-                return trl_fail(err, TRL_E_USAGE, "%s: \"%s\" is not UTF-8 (%s)", o->name, words[i], from);
+                return trl_fail(
+                    err, TRL_E_USAGE, "%s: \"%s\" is not UTF-8 (%s)", o->name, words[i], from);
             }
             p += len;
             if (!*p)
@@ -233,26 +256,33 @@ int trl_option_set_words(struct trl_config *cfg, const struct trl_option *o, cha
     return set_list(cfg, o, list, from, err);
 }
 
-static int set_list_text(struct trl_config *cfg, const struct trl_option *o, const char *text, const char *from, struct trl_err *err)
+static int set_list_text(struct trl_config *cfg, const struct trl_option *o, const char *text,
+    const char *from, struct trl_err *err)
 {
     json_error_t je;
     if (*text != '[') {
         char *word = (char *)text;
-        return is_none(text) && !o->choices ? set_json(cfg, o, NULL) : trl_option_set_words(cfg, o, &word, 1, from, err);
+        return is_none(text) && !o->choices ? set_json(cfg, o, NULL)
+                                            : trl_option_set_words(cfg, o, &word, 1, from, err);
     }
     json_t *v = json_loads(text, 0, &je);
     if (!v)
-        return trl_fail(err, TRL_E_USAGE, "%s: character %d is not JSON: %s (%s); the text is %.200s", o->name, je.position, je.text, from, text);
+        return trl_fail(err, TRL_E_USAGE,
+            "%s: character %d is not JSON: %s (%s); the text is %.200s", o->name, je.position,
+            je.text, from, text);
     return set_list(cfg, o, v, from, err);
 }
 
-static int set_str(struct trl_config *cfg, const struct trl_option *o, const char *text, const char *from, struct trl_err *err)
+static int set_str(struct trl_config *cfg, const struct trl_option *o, const char *text,
+    const char *from, struct trl_err *err)
 {
-    /* an option that is off by None and has words to choose from takes "none" as None; other texts stand for themselves */
+    /* an option that is off by None and has words to choose from takes "none" as None; other texts
+     * stand for themselves */
     bool on;
     if (o->flag_word && parse_bool(text, &on))
         text = on ? o->flag_word : o->def;
-    bool none = !o->def && o->choices && is_none(text) && !trl_word_in(o->choices, text, strlen(text));
+    bool none =
+        !o->def && o->choices && is_none(text) && !trl_word_in(o->choices, text, strlen(text));
     int rc = none ? 0 : check_choice(o, text, from, err);
     if (rc)
         return rc;
@@ -265,7 +295,8 @@ static int set_str(struct trl_config *cfg, const struct trl_option *o, const cha
     return 0;
 }
 
-int trl_option_set_text(struct trl_config *cfg, const struct trl_option *o, const char *text, const char *from, struct trl_err *err)
+int trl_option_set_text(struct trl_config *cfg, const struct trl_option *o, const char *text,
+    const char *from, struct trl_err *err)
 {
     struct trl_opt_bool b = {.set = true};
     switch (o->kind) {
@@ -287,7 +318,8 @@ int trl_option_set_text(struct trl_config *cfg, const struct trl_option *o, cons
     }
 }
 
-static int set_none(struct trl_config *cfg, const struct trl_option *o, const char *from, struct trl_err *err)
+static int set_none(
+    struct trl_config *cfg, const struct trl_option *o, const char *from, struct trl_err *err)
 {
     switch (o->kind) {
     case TRL_OPT_STR:
@@ -303,7 +335,8 @@ static int set_none(struct trl_config *cfg, const struct trl_option *o, const ch
     }
 }
 
-static int fail_kind(const struct trl_option *o, const struct trl_yaml_entry *e, const char *from, struct trl_err *err)
+static int fail_kind(const struct trl_option *o, const struct trl_yaml_entry *e, const char *from,
+    struct trl_err *err)
 {
     struct trl_str s = {0};
     trl_yaml_put_json(&s, e->value);
@@ -312,10 +345,11 @@ static int fail_kind(const struct trl_option *o, const struct trl_yaml_entry *e,
     return rc;
 }
 
-int trl_option_set_entry(struct trl_config *cfg, const struct trl_option *o, const struct trl_yaml_entry *e, const char *from,
-    struct trl_err *err)
+int trl_option_set_entry(struct trl_config *cfg, const struct trl_option *o,
+    const struct trl_yaml_entry *e, const char *from, struct trl_err *err)
 {
-    bool number = o->kind == TRL_OPT_INT || o->kind == TRL_OPT_OPT_INT || o->kind == TRL_OPT_FLOAT || o->kind == TRL_OPT_OPT_FLOAT;
+    bool number = o->kind == TRL_OPT_INT || o->kind == TRL_OPT_OPT_INT ||
+        o->kind == TRL_OPT_FLOAT || o->kind == TRL_OPT_OPT_FLOAT;
     if (e->kind == TRL_YAML_NULL)
         return set_none(cfg, o, from, err);
     if (o->kind == TRL_OPT_LIST && e->kind == TRL_YAML_LIST)
@@ -329,9 +363,11 @@ int trl_option_set_entry(struct trl_config *cfg, const struct trl_option *o, con
     if (number && e->kind == TRL_YAML_INT) { /* in any of YAML's notations */
         char buf[32];
         snprintf(buf, sizeof(buf), "%lld", (long long)json_integer_value(e->value));
-        return json_is_integer(e->value) ? set_number(cfg, o, buf, from, err) : fail_kind(o, e, from, err);
+        return json_is_integer(e->value) ? set_number(cfg, o, buf, from, err)
+                                         : fail_kind(o, e, from, err);
     }
-    if ((o->kind == TRL_OPT_FLOAT || o->kind == TRL_OPT_OPT_FLOAT) && e->kind == TRL_YAML_FLOAT && json_is_real(e->value)) {
+    if ((o->kind == TRL_OPT_FLOAT || o->kind == TRL_OPT_OPT_FLOAT) && e->kind == TRL_YAML_FLOAT &&
+        json_is_real(e->value)) {
         struct trl_str s = {0};
         trl_str_put_double(&s, json_real_value(e->value));
         int rc = trl_str_check(&s, err);
@@ -388,8 +424,9 @@ json_t *trl_option_get(const struct trl_config *cfg, const struct trl_option *o)
 static bool is_plain(const char *s)
 {
     struct trl_yaml_scalar v;
-    return isalpha((unsigned char)*s) && !s[strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-+")] &&
-           trl_yaml_resolve(s, &v) == TRL_YAML_STR;
+    return isalpha((unsigned char)*s) &&
+        !s[strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-+")] &&
+        trl_yaml_resolve(s, &v) == TRL_YAML_STR;
 }
 
 void trl_option_put(const struct trl_config *cfg, const struct trl_option *o, struct trl_str *ret)

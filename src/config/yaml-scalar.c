@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The patterns below are YAML 1.1's resolver as PyYAML has it; each scanner returns false when the text is not of its kind. */
+/* The patterns below are YAML 1.1's resolver as PyYAML has it; each scanner returns false when the
+ * text is not of its kind. */
 
 static bool is_one_of(const char *s, const char *const *words)
 {
@@ -18,8 +19,10 @@ static bool is_one_of(const char *s, const char *const *words)
 
 static bool scan_bool(const char *s, long long *ret)
 {
-    static const char *const yes[] = {"yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON", NULL};
-    static const char *const no[] = {"no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF", NULL};
+    static const char *const yes[] = {
+        "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON", NULL};
+    static const char *const no[] = {
+        "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF", NULL};
     *ret = is_one_of(s, yes);
     return *ret || is_one_of(s, no);
 }
@@ -150,7 +153,8 @@ static const char *skip_digits(const char *p)
 
 static bool scan_float(const char *s, double *ret)
 {
-    static const char *const inf[] = {".inf", ".Inf", ".INF", NULL}, *const nan_[] = {".nan", ".NaN", ".NAN", NULL};
+    static const char *const inf[] = {".inf", ".Inf", ".INF", NULL},
+                             *const nan_[] = {".nan", ".NaN", ".NAN", NULL};
     bool sign = *s == '-' || *s == '+';
     const char *p = s + sign;
     if (is_one_of(p, inf)) {
@@ -179,7 +183,8 @@ static bool scan_float(const char *s, double *ret)
         return false;
     const char *e = skip_digits(dot + 1);
     if (*e) { /* an exponent needs its sign */
-        if ((*e != 'e' && *e != 'E') || (e[1] != '-' && e[1] != '+') || !isdigit((unsigned char)e[2]))
+        if ((*e != 'e' && *e != 'E') || (e[1] != '-' && e[1] != '+') ||
+            !isdigit((unsigned char)e[2]))
             return false;
         for (const char *q = e + 2; *q; q++)
             if (!isdigit((unsigned char)*q))
@@ -228,7 +233,8 @@ static bool scan_time(const char *s)
         p += strspn(p, " \t");
     else
         return false;
-    if (!take_digits(&p, 1, 2) || !take_char(&p, ':') || !take_digits(&p, 2, 2) || !take_char(&p, ':') || !take_digits(&p, 2, 2))
+    if (!take_digits(&p, 1, 2) || !take_char(&p, ':') || !take_digits(&p, 2, 2) ||
+        !take_char(&p, ':') || !take_digits(&p, 2, 2))
         return false;
     if (take_char(&p, '.'))
         take_digits(&p, 0, 1 << 20);
@@ -282,7 +288,8 @@ void trl_yaml_put_json(struct trl_str *s, const json_t *v)
     case JSON_OBJECT:
         trl_str_putc(s, '{');
         i = 0;
-        json_object_foreach((json_t *)v, key, item) {
+        json_object_foreach((json_t *)v, key, item)
+        {
             if (i++)
                 trl_str_puts(s, ", ");
             trl_str_put_json(s, key, strlen(key));
@@ -293,7 +300,8 @@ void trl_yaml_put_json(struct trl_str *s, const json_t *v)
         break;
     case JSON_ARRAY:
         trl_str_putc(s, '[');
-        json_array_foreach(v, i, item) {
+        json_array_foreach(v, i, item)
+        {
             if (i)
                 trl_str_puts(s, ", ");
             trl_yaml_put_json(s, item);

@@ -14,13 +14,14 @@
 #define MAX_NODES 100000
 #define MAX_ANCHORS 1000
 
-/* A node: a scalar keeps its text, because an option that is a string wants `1.0` as it was written. */
+/* A node: a scalar keeps its text, because an option that is a string wants `1.0` as it was
+ * written. */
 struct value {
     json_t *json; /* owned */
     const char *raw;
     enum trl_yaml_kind kind;
     size_t nodes, depth; /* with all below, aliases counted in full */
-    bool merge;   /* a plain << */
+    bool merge; /* a plain << */
 };
 
 struct anchor {
@@ -43,7 +44,8 @@ struct reader {
 
 static int fail_at(struct reader *r, yaml_mark_t at, const char *what, const char *detail)
 {
-    return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: %s%s", r->y->name, at.line + 1, at.column + 1, what, detail);
+    return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: %s%s", r->y->name, at.line + 1, at.column + 1,
+        what, detail);
 }
 
 /* Is the text at a position (columns count characters) a tab, or indented with one? */
@@ -68,15 +70,17 @@ static int fail_syntax(struct reader *r)
     if (p->error == YAML_MEMORY_ERROR)
         return trl_fail_nomem(r->err, 0, "a YAML file");
     if (p->error == YAML_READER_ERROR)
-        return trl_fail(r->err, TRL_E_PARSE, "%s: byte %zu: %s; YAML is UTF-8 text without control characters", r->y->name,
+        return trl_fail(r->err, TRL_E_PARSE,
+            "%s: byte %zu: %s; YAML is UTF-8 text without control characters", r->y->name,
             p->problem_offset, p->problem ? p->problem : "unreadable");
     if (is_tab(r, p->problem_mark))
         return fail_at(r, p->problem_mark, "a tab in the indentation; YAML wants blanks there", "");
     const char *what = p->problem ? p->problem : "not YAML";
     if (!p->context)
         return fail_at(r, p->problem_mark, "syntax error: ", what);
-    return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: syntax error: %s, %s which began in line %zu", r->y->name,
-        p->problem_mark.line + 1, p->problem_mark.column + 1, what, p->context, p->context_mark.line + 1);
+    return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: syntax error: %s, %s which began in line %zu",
+        r->y->name, p->problem_mark.line + 1, p->problem_mark.column + 1, what, p->context,
+        p->context_mark.line + 1);
 }
 
 static int next(struct reader *r)
@@ -100,7 +104,8 @@ static bool tag_is(const char *tag, const char *name)
     return tag && trl_starts_with(tag, TAG_PREFIX) && !strcmp(tag + strlen(TAG_PREFIX), name);
 }
 
-static json_t *scalar_json(const char *raw, enum trl_yaml_kind kind, const struct trl_yaml_scalar *s)
+static json_t *scalar_json(
+    const char *raw, enum trl_yaml_kind kind, const struct trl_yaml_scalar *s)
 {
     switch (kind) {
     case TRL_YAML_NULL:
@@ -118,17 +123,20 @@ static json_t *scalar_json(const char *raw, enum trl_yaml_kind kind, const struc
     }
 }
 
-/* A nested number like 1e-5, which YAML 1.1 takes for a string; nobody means one, and only options know their type. */
+/* A nested number like 1e-5, which YAML 1.1 takes for a string; nobody means one, and only options
+ * know their type. */
 static bool is_exponent_number(const char *s, double *ret)
 {
     const char *p = s + (*s == '-' || *s == '+');
-    return *p >= '0' && *p <= '9' && !p[strspn(p, "0123456789.eE+-")] && strpbrk(p, "eE") && trl_parse_f64(s, ret) && isfinite(*ret);
+    return *p >= '0' && *p <= '9' && !p[strspn(p, "0123456789.eE+-")] && strpbrk(p, "eE") &&
+        trl_parse_f64(s, ret) && isfinite(*ret);
 }
 
 static int read_scalar(struct reader *r, struct value *ret)
 {
     yaml_mark_t at = r->ev.start_mark;
-    const char *text = (const char *)r->ev.data.scalar.value, *tag = (const char *)r->ev.data.scalar.tag;
+    const char *text = (const char *)r->ev.data.scalar.value,
+               *tag = (const char *)r->ev.data.scalar.tag;
     if (strlen(text) != r->ev.data.scalar.length)
         return fail_at(r, at, "a text with a NUL character", "");
     struct trl_yaml_scalar s = {0};
@@ -143,20 +151,21 @@ static int read_scalar(struct reader *r, struct value *ret)
         static const struct {
             const char *tag;
             enum trl_yaml_kind kind;
-        } tags[] = {{"null", TRL_YAML_NULL}, {"bool", TRL_YAML_BOOL}, {"int", TRL_YAML_INT}, {"float", TRL_YAML_FLOAT},
-            {"timestamp", TRL_YAML_TIME}};
+        } tags[] = {{"null", TRL_YAML_NULL}, {"bool", TRL_YAML_BOOL}, {"int", TRL_YAML_INT},
+            {"float", TRL_YAML_FLOAT}, {"timestamp", TRL_YAML_TIME}};
         enum trl_yaml_kind is = trl_yaml_resolve(text, &s);
         size_t i = 0;
         while (i < sizeof(tags) / sizeof(tags[0]) && !tag_is(tag, tags[i].tag))
             i++;
         if (i == sizeof(tags) / sizeof(tags[0]))
-            return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: the tag %s is not supported", r->y->name, at.line + 1, at.column + 1, tag);
+            return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: the tag %s is not supported",
+                r->y->name, at.line + 1, at.column + 1, tag);
         ret->kind = tags[i].kind;
         if (is == TRL_YAML_INT && ret->kind == TRL_YAML_FLOAT)
             is = TRL_YAML_FLOAT;
         if (is != ret->kind)
-            return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: \"%s\" is not a %s, as its tag says", r->y->name, at.line + 1,
-                at.column + 1, text, tags[i].tag);
+            return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: \"%s\" is not a %s, as its tag says",
+                r->y->name, at.line + 1, at.column + 1, text, tags[i].tag);
     }
     ret->raw = keep(r, text);
     ret->json = ret->raw ? scalar_json(ret->raw, ret->kind, &s) : NULL;
@@ -165,18 +174,19 @@ static int read_scalar(struct reader *r, struct value *ret)
 
 static int read_node(struct reader *r, struct value *ret);
 
-/* Count a child, and hold the limits: an alias costs a line of text but stands for everything below its anchor. */
+/* Count a child, and hold the limits: an alias costs a line of text but stands for everything below
+ * its anchor. */
 static int count_child(struct reader *r, struct value *v, const struct value *child, yaml_mark_t at)
 {
     v->nodes += child->nodes;
     if (child->depth >= v->depth)
         v->depth = child->depth + 1;
     if (v->nodes > MAX_NODES)
-        return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: more than %d values, aliases counted", r->y->name, at.line + 1,
-            at.column + 1, MAX_NODES);
+        return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: more than %d values, aliases counted",
+            r->y->name, at.line + 1, at.column + 1, MAX_NODES);
     if (v->depth > MAX_DEPTH)
-        return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: nested deeper than %d levels", r->y->name, at.line + 1, at.column + 1,
-            MAX_DEPTH);
+        return trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: nested deeper than %d levels", r->y->name,
+            at.line + 1, at.column + 1, MAX_DEPTH);
     return 0;
 }
 
@@ -216,8 +226,10 @@ static struct trl_yaml_entry *top_find(struct trl_yaml *y, const char *key)
     return NULL;
 }
 
-/* Remember a key of the outermost map, in place of `e` if that is given. `v->json` is borrowed from the map. */
-static int top_put(struct reader *r, struct trl_yaml_entry *e, const char *key, const struct value *v, size_t line)
+/* Remember a key of the outermost map, in place of `e` if that is given. `v->json` is borrowed from
+ * the map. */
+static int top_put(
+    struct reader *r, struct trl_yaml_entry *e, const char *key, const struct value *v, size_t line)
 {
     struct trl_yaml *y = r->y;
     if (!e) {
@@ -227,14 +239,20 @@ static int top_put(struct reader *r, struct trl_yaml_entry *e, const char *key, 
         y->top = top;
         e = &y->top[y->n_top++];
     }
-    *e = (struct trl_yaml_entry){.key = keep(r, key), .value = v->json, .raw = v->raw, .kind = v->kind, .line = line};
+    *e = (struct trl_yaml_entry){
+        .key = keep(r, key), .value = v->json, .raw = v->raw, .kind = v->kind, .line = line};
     return e->key ? 0 : trl_fail_nomem(r->err, strlen(key), "a YAML key");
 }
 
 static void describe(const json_t *j, struct value *ret, struct trl_arena *a)
 {
-    static const enum trl_yaml_kind kinds[] = {[JSON_OBJECT] = TRL_YAML_MAP, [JSON_ARRAY] = TRL_YAML_LIST, [JSON_STRING] = TRL_YAML_STR,
-        [JSON_INTEGER] = TRL_YAML_INT, [JSON_REAL] = TRL_YAML_FLOAT, [JSON_TRUE] = TRL_YAML_BOOL, [JSON_FALSE] = TRL_YAML_BOOL,
+    static const enum trl_yaml_kind kinds[] = {[JSON_OBJECT] = TRL_YAML_MAP,
+        [JSON_ARRAY] = TRL_YAML_LIST,
+        [JSON_STRING] = TRL_YAML_STR,
+        [JSON_INTEGER] = TRL_YAML_INT,
+        [JSON_REAL] = TRL_YAML_FLOAT,
+        [JSON_TRUE] = TRL_YAML_BOOL,
+        [JSON_FALSE] = TRL_YAML_BOOL,
         [JSON_NULL] = TRL_YAML_NULL};
     *ret = (struct value){.json = (json_t *)j, .kind = kinds[json_typeof(j)]};
     if (ret->kind == TRL_YAML_STR) {
@@ -252,7 +270,8 @@ static int merge_map(struct reader *r, json_t *into, const json_t *from, size_t 
 {
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)from, key, v) {
+    json_object_foreach((json_t *)from, key, v)
+    {
         if (json_object_get(into, key))
             continue;
         if (json_object_set(into, key, v))
@@ -277,7 +296,8 @@ static int merge_value(struct reader *r, json_t *into, const json_t *from, yaml_
         return merge_map(r, into, from, at.line + 1);
     if (!json_is_array(from))
         return fail_at(r, at, "<< wants a map or a list of maps", "");
-    json_array_foreach(from, i, item) {
+    json_array_foreach(from, i, item)
+    {
         if (!json_is_object(item))
             return fail_at(r, at, "<< wants a map or a list of maps", "");
         rc = rc ? rc : merge_map(r, into, item, at.line + 1);
@@ -290,7 +310,8 @@ static int put_pair(struct reader *r, json_t *map, const char *key, struct value
     struct trl_yaml_entry *old = NULL;
     if (json_object_get(map, key)) {
         old = r->depth == 1 ? top_find(r->y, key) : NULL;
-        trl_str_printf(&r->y->warnings, "%s:%zu: the key %s is given twice; the last one counts", r->y->name, at.line + 1, key);
+        trl_str_printf(&r->y->warnings, "%s:%zu: the key %s is given twice; the last one counts",
+            r->y->name, at.line + 1, key);
         if (old)
             trl_str_printf(&r->y->warnings, " (first in line %zu)", old->line);
         trl_str_putc(&r->y->warnings, '\n');
@@ -345,7 +366,8 @@ static int read_map(struct reader *r, struct value *ret)
     }
     size_t i;
     json_t *m;
-    json_array_foreach(merges, i, m) {
+    json_array_foreach(merges, i, m)
+    {
         rc = rc ? rc : merge_value(r, ret->json, m, at);
     }
     json_decref(merges);
@@ -359,7 +381,8 @@ static int read_alias(struct reader *r, struct value *ret)
         if (strcmp(r->anchors[i].name, name))
             continue;
         if (!r->anchors[i].v.json)
-            return fail_at(r, r->ev.start_mark, "this alias lies inside what it stands for: *", name);
+            return fail_at(
+                r, r->ev.start_mark, "this alias lies inside what it stands for: *", name);
         *ret = r->anchors[i].v;
         json_incref(ret->json);
         return 0;
@@ -404,8 +427,8 @@ static int read_node(struct reader *r, struct value *ret)
         if (r->ev.type == YAML_SCALAR_EVENT) {
             rc = read_scalar(r, ret);
         } else if (++r->depth > MAX_DEPTH) {
-            rc = trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: nested deeper than %d levels", r->y->name, at.line + 1, at.column + 1,
-                MAX_DEPTH);
+            rc = trl_fail(r->err, TRL_E_PARSE, "%s:%zu:%zu: nested deeper than %d levels",
+                r->y->name, at.line + 1, at.column + 1, MAX_DEPTH);
         } else {
             rc = r->ev.type == YAML_SEQUENCE_START_EVENT ? read_list(r, ret) : read_map(r, ret);
             r->depth--;
@@ -441,7 +464,8 @@ static int read_document(struct reader *r)
 static int check_text(const char *text, size_t len, const char *name, struct trl_err *err)
 {
     if (len > TRL_YAML_MAX_BYTES)
-        return trl_fail(err, TRL_E_PARSE, "%s: %zu bytes; a YAML file may have %zu", name, len, TRL_YAML_MAX_BYTES);
+        return trl_fail(err, TRL_E_PARSE, "%s: %zu bytes; a YAML file may have %zu", name, len,
+            TRL_YAML_MAX_BYTES);
     size_t bad = trl_utf8_check(text, len);
     if (bad == len)
         return 0;
@@ -451,7 +475,8 @@ static int check_text(const char *text, size_t len, const char *name, struct trl
     return trl_fail(err, TRL_E_PARSE, "%s:%zu: byte %zu is not UTF-8", name, line, bad);
 }
 
-int trl_yaml_parse(struct trl_yaml *y, const char *text, size_t len, const char *name, struct trl_err *err)
+int trl_yaml_parse(
+    struct trl_yaml *y, const char *text, size_t len, const char *name, struct trl_err *err)
 {
     *y = (struct trl_yaml){0};
     y->name = trl_arena_strdup(&y->arena, name);
@@ -477,7 +502,8 @@ int trl_yaml_parse(struct trl_yaml *y, const char *text, size_t len, const char 
     return rc;
 }
 
-static int parse_json(struct trl_yaml *y, const char *text, size_t len, const char *name, struct trl_err *err)
+static int parse_json(
+    struct trl_yaml *y, const char *text, size_t len, const char *name, struct trl_err *err)
 {
     json_error_t je;
     struct reader r = {.y = y, .err = err, .depth = 1};
@@ -489,11 +515,13 @@ static int parse_json(struct trl_yaml *y, const char *text, size_t len, const ch
     if (!rc) {
         y->root = json_loadb(text, len, 0, &je);
         if (!y->root)
-            rc = trl_fail(err, TRL_E_PARSE, "%s:%d:%d: syntax error in JSON: %s", name, je.line, je.column, je.text);
+            rc = trl_fail(err, TRL_E_PARSE, "%s:%d:%d: syntax error in JSON: %s", name, je.line,
+                je.column, je.text);
     }
     const char *key;
     json_t *v;
-    json_object_foreach(y->root, key, v) {
+    json_object_foreach(y->root, key, v)
+    {
         struct value d;
         describe(v, &d, &y->arena);
         rc = rc ? rc : top_put(&r, NULL, key, &d, 0);
@@ -511,7 +539,8 @@ int trl_yaml_read(struct trl_yaml *y, const char *path, struct trl_err *err)
     int rc = trl_file_read(path, TRL_YAML_MAX_BYTES, &text, &len, err);
     if (rc)
         return rc;
-    rc = trl_ends_with(path, ".json") ? parse_json(y, text, len, path, err) : trl_yaml_parse(y, text, len, path, err);
+    rc = trl_ends_with(path, ".json") ? parse_json(y, text, len, path, err)
+                                      : trl_yaml_parse(y, text, len, path, err);
     trl_free(text);
     return rc;
 }

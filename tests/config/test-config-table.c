@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The whole option table against what the real TRL has (tests/data/golden/config-defaults.json, cli-defaults.json): every option is
- * there, with the same default and a compatible type; after parsing nothing, values equal those after TRL's own initialisation.
+ * The whole option table against what the real TRL has (tests/data/golden/config-defaults.json,
+ * cli-defaults.json): every option is there, with the same default and a compatible type; after
+ * parsing nothing, values equal those after TRL's own initialisation.
  */
 #include "../trl-test.h"
 
@@ -47,7 +48,8 @@ static bool kind_fits(const struct trl_option *o, const char *type)
         return o->kind == TRL_OPT_OPT_INT; /* int, "auto" or None */
     if (!strcmp(o->name, "report_to") || !strcmp(o->name, "optim_target_modules"))
         return o->kind == TRL_OPT_LIST;
-    if (!strcmp(o->name, "trackio_static_space_id") || !strcmp(o->name, "include_num_input_tokens_seen") || !strcmp(o->name, "debug"))
+    if (!strcmp(o->name, "trackio_static_space_id") ||
+        !strcmp(o->name, "include_num_input_tokens_seen") || !strcmp(o->name, "debug"))
         return o->kind == TRL_OPT_STR;
     if (has(type, "dict") || has(type, "ParallelismConfig"))
         return o->kind == TRL_OPT_DICT;
@@ -67,7 +69,8 @@ static size_t walk(const json_t *options, const char *origins)
     const char *name;
     json_t *v;
     size_t n = 0;
-    json_object_foreach((json_t *)options, name, v) {
+    json_object_foreach((json_t *)options, name, v)
+    {
         const struct trl_option *o = trl_option_find(name);
         if (!o)
             fail_msg("option %s is not in the table", name);
@@ -76,7 +79,8 @@ static size_t walk(const json_t *options, const char *origins)
         if (!same_default(o, json_object_get(v, "default")))
             fail_msg("option %s: default %s differs", name, o->def ? o->def : "none");
         if (!kind_fits(o, json_string_value(json_object_get(v, "type"))))
-            fail_msg("option %s: kind %d does not fit %s", name, o->kind, json_string_value(json_object_get(v, "type")));
+            fail_msg("option %s: kind %d does not fit %s", name, o->kind,
+                json_string_value(json_object_get(v, "type")));
         n++;
     }
     return n;
@@ -86,13 +90,15 @@ static void test_defaults(void **state)
 {
     (void)state;
     json_t *config = load("golden/config-defaults.json"), *cli = load("golden/cli-defaults.json");
-    size_t n = walk(json_object_get(json_object_get(config, "configs"), "SFTConfig"), "TS"), n_ours = 0;
+    size_t n = walk(json_object_get(json_object_get(config, "configs"), "SFTConfig"), "TS"),
+           n_ours = 0;
     n += walk(json_object_get(cli, "ScriptArguments"), "A");
     n += walk(json_object_get(cli, "ModelConfig"), "M");
     n += walk(json_object_get(cli, "DatasetMixtureConfig"), "D");
     for (size_t i = 0; i < trl_n_options; i++)
         n_ours += !strchr("OL", trl_options[i].origin);
-    assert_int_equal(n + 3, n_ours); /* run_name, accelerator_config and local_rank are not in the goldens */
+    assert_int_equal(
+        n + 3, n_ours); /* run_name, accelerator_config and local_rank are not in the goldens */
     json_decref(config);
     json_decref(cli);
 }
@@ -106,7 +112,8 @@ static void test_words(void **state)
         const json_t *want = json_object_get(cli, names[k]);
         const struct trl_option *o = trl_option_find(names[k]);
         size_t i, n = 1;
-        json_array_foreach(want, i, w) {
+        json_array_foreach(want, i, w)
+        {
             if (!trl_word_in(o->choices, json_string_value(w), json_string_length(w)))
                 fail_msg("%s: %s is not known", names[k], json_string_value(w));
         }
@@ -117,7 +124,8 @@ static void test_words(void **state)
     json_decref(cli);
 }
 
-/* Rows of the table are complete: a reason where one is due, withheld words among the choices, a default that can be read. */
+/* Rows of the table are complete: a reason where one is due, withheld words among the choices, a
+ * default that can be read. */
 static void test_rows(void **state)
 {
     (void)state;
@@ -143,7 +151,8 @@ static void test_rows(void **state)
     trl_config_release(&cfg);
 }
 
-/* After parsing an empty line, every value is what TRL's object holds after __post_init__ (made on a machine without GPUs). */
+/* After parsing an empty line, every value is what TRL's object holds after __post_init__ (made on
+ * a machine without GPUs). */
 static void test_after_init(void **state)
 {
     (void)state;
@@ -153,11 +162,17 @@ static void test_after_init(void **state)
     struct trl_err err;
     const char *name;
     assert_trl_ok(trl_config_parse(&cfg, "sft", 0, NULL, &err), &err);
-    json_object_foreach((json_t *)sft, name, v) {
-        json_t *want = json_object_get(v, "after_init"), *got = trl_option_get(&cfg, trl_option_find(name));
-        bool same = json_is_number(want) && json_is_number(got) ? json_number_value(want) == json_number_value(got) : json_equal(want, got);
-        /* a bar only on a terminal; a flag without effect keeps what was given; a list that TRL splits; derived here, not there */
-        bool known = !strcmp(name, "disable_tqdm") || !strcmp(name, "dataloader_pin_memory") || !strcmp(name, "debug") || !strcmp(name, "eval_packing");
+    json_object_foreach((json_t *)sft, name, v)
+    {
+        json_t *want = json_object_get(v, "after_init"),
+               *got = trl_option_get(&cfg, trl_option_find(name));
+        bool same = json_is_number(want) && json_is_number(got)
+            ? json_number_value(want) == json_number_value(got)
+            : json_equal(want, got);
+        /* a bar only on a terminal; a flag without effect keeps what was given; a list that TRL
+         * splits; derived here, not there */
+        bool known = !strcmp(name, "disable_tqdm") || !strcmp(name, "dataloader_pin_memory") ||
+            !strcmp(name, "debug") || !strcmp(name, "eval_packing");
         if (!same && !known) {
             struct trl_str s = {0};
             trl_yaml_put_json(&s, got);
@@ -213,7 +228,8 @@ static void test_help(void **state)
     assert_trl_ok(trl_config_help("sft", "--use-peft", &s, &err), &err);
     assert_non_null(strstr(trl_str_get(&s), "Not supported: LoRA comes later."));
     assert_int_equal(trl_config_help("sft", "learnin_rate", &s, &err), TRL_E_USAGE);
-    assert_string_equal(err.text, "--help: unknown option --learnin_rate; did you mean --learning_rate?");
+    assert_string_equal(
+        err.text, "--help: unknown option --learnin_rate; did you mean --learning_rate?");
     trl_str_release(&s);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a run file: the YAML reader, then every key that is an option into its field, and what was read printed again. */
+/* Any bytes as a run file: the YAML reader, then every key that is an option into its field, and
+ * what was read printed again. */
 #include <stddef.h>
 #include <stdint.h>
 

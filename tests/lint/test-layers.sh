@@ -8,7 +8,7 @@ allowed() {
     base) echo base ;;
     job) echo base job ;;
     hw) echo base hw ;;
-    config) echo base hw config ;;
+    config) echo base job hw config ;;
     tensor) echo base hw tensor ;;
     comm) echo base job hw tensor comm ;;
     backend) echo base hw tensor backend ;;
