@@ -23,7 +23,7 @@
 #define SYS_pidfd_open 434
 #endif
 
-enum { POLL_MS = 500, POLL_MS_WITHOUT_PIDFD = 100, TERM_GRACE_MS = 1000 };
+enum { POLL_MS = 500, POLL_MS_WITHOUT_PIDFD = 100, TERM_GRACE_MS = 300 };
 
 /* One communicator of a process can be watched; the signal handler needs it to be static. */
 static struct {
@@ -149,6 +149,8 @@ static void handle_term(void)
         check_peers();
         nap_ms(20);
     }
+    /* somebody wants all to end: the others, who got it too, need not wonder */
+    atomic_store(&g.node->head->ranks[g.node->rank].state, TRL__FINISHED);
     signal(SIGTERM, SIG_DFL);
     kill(getpid(), SIGTERM);
 }

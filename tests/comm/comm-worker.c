@@ -279,7 +279,7 @@ static void step_forever(struct trl_comm *c, int64_t bad_step, const char *how)
     float x[1000] = {0};
     for (int64_t step = 0; step < 20000; step++) {
         trl_comm_watch_step(c, step);
-        if (step == bad_step && c->rank == c->world - 1) {
+        if (step == bad_step && c->rank == c->world - 1 && strcmp(how, "sleep") != 0) {
             if (strcmp(how, "kill") == 0 || strcmp(how, "kill-compute") == 0)
                 raise(SIGKILL);
             trl_fail(&err, TRL_E_DATA, "the loss is not a number");
@@ -289,7 +289,7 @@ static void step_forever(struct trl_comm *c, int64_t bad_step, const char *how)
             trl_fail(&err, TRL_E_NUMERIC, "everybody found this");
             trl_comm_die(c, &err, step);
         }
-        if (step >= bad_step && strcmp(how, "kill-compute") == 0)
+        if (step >= bad_step && (strcmp(how, "kill-compute") == 0 || strcmp(how, "sleep") == 0))
             sleep(30); /* a long computation without communication */
         int rc = c->ops->allreduce_sum(c, x, 1000, TRL_DTYPE_F32, &err);
         if (rc) {
@@ -313,6 +313,49 @@ static double bench_one(struct trl_comm *c, float *buf, size_t n, int rounds)
     return best;
 }
 
+/* Arithmetic that stays in the cache. */
+static double compute(double x, int64_t n)
+{
+    double a = x, b = x + 1, d = x + 2, e = x + 3;
+    for (int64_t i = 0; i < n; i++) {
+        a = a * 0.999 + 0.1;
+        b = b * 0.998 + 0.2;
+        d = d * 0.997 + 0.3;
+        e = e * 0.996 + 0.4;
+    }
+    return a + b + d + e;
+}
+
+/* Computation and a sum in 20 parts: one after the other, and overlapped. */
+static void bench_overlap(struct trl_comm *c)
+{
+    enum { PARTS = 20 };
+    size_t n = 6750000;
+    float *buf = trl_slab_new(PARTS * n * sizeof(float));
+    struct trl_comm_request *r[PARTS];
+    double best[3] = {1e9, 1e9, 1e9}, x = 1;
+    for (int round = 0; round < 4; round++)
+        for (int mode = 0; mode < 3; mode++) { /* compute, communicate, both */
+            OK(c->ops->barrier(c, &err));
+            double t = trl_clock_now();
+            for (int p = 0; p < PARTS; p++) {
+                if (mode != 1)
+                    x = compute(x, 50000000 / PARTS * 4);
+                if (mode != 0)
+                    OK(c->ops->allreduce_start(
+                        c, buf + (size_t)p * n, n, TRL_DTYPE_F32, 0.5f, &r[p], &err));
+            }
+            for (int p = 0; p < PARTS && mode != 0; p++)
+                OK(c->ops->wait(c, r[p], &err));
+            t = trl_clock_now() - t;
+            best[mode] = t < best[mode] ? t : best[mode];
+        }
+    if (c->rank == 0)
+        printf("compute %.3f s, exchange %.3f s, overlapped %.3f s (%g)\n", best[0], best[1],
+            best[2], x);
+    trl_slab_free(buf, PARTS * n * sizeof(float));
+}
+
 static void bench(struct trl_comm *c)
 {
     size_t n = 135000000;
@@ -334,7 +377,7 @@ int main(int argc, char **argv)
     } modes[] = {{"exact", test_exact}, {"order", test_order}, {"small", test_small},
         {"agree", test_agree}, {"overlap", test_overlap}, {"node-once", test_node_once},
         {"place", test_place}, {"bind", test_bind}, {"mismatch", test_mismatch},
-        {"leave", test_leave}, {"bench", bench}};
+        {"leave", test_leave}, {"bench", bench}, {"bench-overlap", bench_overlap}};
     const char *mode = argc > 1 ? argv[1] : "";
     if (strcmp(mode, "exec") == 0 && !getenv("OMPI_COMM_WORLD_SIZE") && !getenv("PMI_SIZE")) {
         char *args[] = {argv[0], (char *)"place", NULL};

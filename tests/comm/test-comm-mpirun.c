@@ -120,10 +120,8 @@ static void expect_end(
 static void test_killed_rank(void **state)
 {
     need_mpirun();
-    for (int i = 0; i < 2; i++) {
-        expect_end(2, "", "watch-kill", 0, "rank 1 of 2 on ");
-        expect_end(4, "", "watch-kill", 0, " died at step 17 without a message");
-    }
+    expect_end(2, "", "watch-kill", 0, "rank 1 of 2 on ");
+    expect_end(4, "", "watch-kill", 0, " died at step 17 without a message");
     expect_end(2, "", "watch-kill-compute", 0, " died at step 17 without a message");
     expect_end(4, "TRL_COMM_RANKS_PER_NODE=2", "watch-kill-compute", 0, "rank 3 of 4 on ");
 }
@@ -137,6 +135,16 @@ static void test_failing_rank(void **state)
     expect_end(4, "TRL_COMM_RANKS_PER_NODE=2", "watch-die", 0, "rank 3 on ");
     expect_ok(2, "", "watch-clean");
     assert_string_equal(output, "");
+}
+
+/* Somebody ends the whole job: no rank is to blame. */
+static void test_terminated(void **state)
+{
+    need_mpirun();
+    int rc = run(3, "timeout -s TERM 2", "watch-sleep");
+    assert_int_not_equal(rc, 0);
+    if (count("error: ") || seconds > 8)
+        fail_msg("after %.1f s\n%s", seconds, output);
 }
 
 /* The environment speaks of several ranks, MPI of one: N processes would each train alone. */
@@ -163,6 +171,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_starts_mpirun),
     cmocka_unit_test(test_killed_rank),
     cmocka_unit_test(test_failing_rank),
+    cmocka_unit_test(test_terminated),
     cmocka_unit_test(test_world_of_one),
 };
 TRL_TEST_MAIN(tests)
