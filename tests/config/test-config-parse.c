@@ -231,6 +231,7 @@ static void test_derived(void **state)
     assert_int_equal(c.max_shard_bytes, 1572864);
     assert_non_null(strstr(
         trl_str_get(&c.notices), "attn_implementation has no effect here: attention is built in"));
+    trl_config_log_notices(&c); /* to stderr */
     trl_config_release(&c);
 }
 
