@@ -29,10 +29,11 @@ struct trl_gemm_kern {
     const char *name;
     int mr, nr, k_step, elem; /* elem: bytes of a packed element */
     int64_t k_block; /* longest block of K that caches well */
-    void (*pack_a)(
-        void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k);
-    void (*pack_b)(
-        void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k);
+    /* rows i0 .. i0+rows of the factor; panel p (of mr or nr rows) goes to dst + p*stride */
+    void (*pack_a)(void *dst, size_t stride, const struct trl_pack_src *src, int64_t i0,
+        int64_t rows, int64_t k0, int64_t k);
+    void (*pack_b)(void *dst, size_t stride, const struct trl_pack_src *src, int64_t i0,
+        int64_t rows, int64_t k0, int64_t k);
     /* k is padded; c has row stride ldc (floats); load: start from c instead of 0 */
     void (*micro)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool load);
     void (*begin)(void),

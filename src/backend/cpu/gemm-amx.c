@@ -118,24 +118,28 @@ INLINE void pack_tile(void *dst, const struct trl_pack_src *s, int64_t i0, int64
         _mm512_store_si512((char *)dst + 64 * i, w[i]);
 }
 
-INLINE void pack(char *dst, const struct trl_pack_src *s, int64_t i0, int64_t rows, int64_t k0,
-    int64_t k, bool rows_first)
+INLINE void pack(char *dst, size_t stride, const struct trl_pack_src *s, int64_t i0, int64_t rows,
+    int64_t k0, int64_t k, bool rows_first)
 {
-    for (int64_t p = 0; p < k; p += STEP)
-        for (int half = 0; half < 2; half++, dst += TILE)
-            pack_tile(dst, s, i0 + 16 * half, rows - 16 * half, k0 + p, k - p, rows_first);
+    for (int64_t i = 0; i < rows; i += EDGE, dst += stride) {
+        char *at = dst;
+        for (int64_t p = 0; p < k; p += STEP)
+            for (int half = 0; half < 2; half++, at += TILE)
+                pack_tile(
+                    at, s, i0 + i + 16 * half, rows - i - 16 * half, k0 + p, k - p, rows_first);
+    }
 }
 
-static void pack_a(
-    void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+static void pack_a(void *dst, size_t stride, const struct trl_pack_src *src, int64_t i0,
+    int64_t rows, int64_t k0, int64_t k)
 {
-    pack(dst, src, i0, rows, k0, k, true);
+    pack(dst, stride, src, i0, rows, k0, k, true);
 }
 
-static void pack_b(
-    void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+static void pack_b(void *dst, size_t stride, const struct trl_pack_src *src, int64_t i0,
+    int64_t rows, int64_t k0, int64_t k)
 {
-    pack(dst, src, i0, rows, k0, k, false);
+    pack(dst, stride, src, i0, rows, k0, k, false);
 }
 
 static void micro(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool load)

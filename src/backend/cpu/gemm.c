@@ -15,6 +15,8 @@ enum {
     PACK_WEIGHT_MIN = 1 << 22, /* elements of a weight whose packed copy is kept: the head, used
                                   several times a step */
     ITEMS_PER_THREAD = 8,
+    GROUP_ROWS = 64, /* rows of a factor packed together, so that whole cache lines of a transposed
+                        one are used */
 };
 
 struct product {
@@ -23,6 +25,7 @@ struct product {
     void (*finish)(const struct trl_gemm_out *, int64_t, int64_t, const float *, int64_t);
     struct trl_pack_src src[2]; /* A, B */
     int64_t panels[2]; /* of A (rows of C), of B (columns) */
+    int64_t group[2]; /* panels packed together */
     int whole; /* which factor is packed whole: 0 A, 1 B */
     const struct trl_packed_weight *cached; /* B, packed earlier */
     int64_t n_blocks, block; /* K blocks and their length */
@@ -51,12 +54,14 @@ static size_t panel_bytes(const struct product *g, int factor, int64_t k_pad)
     return (size_t)(width(g, factor) * k_pad) * (size_t)g->kern->elem;
 }
 
-static void pack_panel(
-    const struct product *g, int factor, int64_t panel, int64_t k0, int64_t k, void *dst)
+/* `count` panels from `panel` on */
+static void pack_panels(const struct product *g, int factor, int64_t panel, int64_t count,
+    int64_t k0, int64_t k, void *dst)
 {
     int64_t i0 = panel * width(g, factor),
-            rows = trl_min64(width(g, factor), extent(g, factor) - i0);
-    (factor ? g->kern->pack_b : g->kern->pack_a)(dst, &g->src[factor], i0, rows, k0, k);
+            rows = trl_min64(count * width(g, factor), extent(g, factor) - i0);
+    size_t stride = panel_bytes(g, factor, trl_round_up(k, g->kern->k_step));
+    (factor ? g->kern->pack_b : g->kern->pack_a)(dst, stride, &g->src[factor], i0, rows, k0, k);
 }
 
 static char *cached_panel(const struct product *g, int64_t block, int64_t panel)
@@ -72,9 +77,10 @@ static void pack_whole(void *ctx, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     struct product *g = ctx;
-    for (int64_t p = begin; p < end; p++)
-        pack_panel(g, g->whole, p, g->k0, g->k,
-            g->whole_data + (size_t)p * panel_bytes(g, g->whole, g->k_pad));
+    size_t step = panel_bytes(g, g->whole, g->k_pad);
+    for (int64_t p = begin; p < end; p += g->group[g->whole])
+        pack_panels(g, g->whole, p, trl_min64(g->group[g->whole], end - p), g->k0, g->k,
+            g->whole_data + (size_t)p * step);
 }
 
 static void one_tile(
@@ -114,34 +120,38 @@ static void one_tile(
     g->finish(&out, rows, cols, tile, kern->nr);
 }
 
-/* Items are (panel of the streamed factor, part of the whole factor's panels). */
+/* Items are (group of panels of the streamed factor, part of the whole factor's panels). */
 static void multiply(void *ctx, int64_t begin, int64_t end, int thread)
 {
     struct product *g = ctx;
     int stream = 1 - g->whole;
     char *buf = g->stream_data + (size_t)thread * g->stream_size;
     float *tile = (float *)(void *)(g->tiles + (size_t)thread * g->tile_size);
-    int64_t n_whole = g->panels[g->whole], have = -1;
-    size_t step = panel_bytes(g, g->whole, g->k_pad);
+    int64_t n_whole = g->panels[g->whole], have = -1, count = 0;
+    size_t step = panel_bytes(g, g->whole, g->k_pad),
+           stream_step = panel_bytes(g, stream, g->k_pad);
     const char *whole = g->whole == 1 && g->cached ? cached_panel(g, g->index, 0) : g->whole_data;
-    const char *panel = buf;
+    const char *streamed = buf;
     if (g->kern->begin)
         g->kern->begin();
     for (int64_t item = begin; item < end; item++) {
-        int64_t s = item / g->chunks, c = item % g->chunks;
+        int64_t s = item / g->chunks * g->group[stream], c = item % g->chunks;
         if (s != have) {
             have = s;
+            count = trl_min64(g->group[stream], g->panels[stream] - s);
             if (stream == 1 && g->cached)
-                panel = cached_panel(g, g->index, s);
+                streamed = cached_panel(g, g->index, s);
             else
-                pack_panel(g, stream, s, g->k0, g->k, buf);
+                pack_panels(g, stream, s, count, g->k0, g->k, buf);
         }
-        for (int64_t w = n_whole * c / g->chunks; w < n_whole * (c + 1) / g->chunks; w++) {
-            if (stream == 1)
-                one_tile(g, w, s, whole + (size_t)w * step, panel, tile);
-            else
-                one_tile(g, s, w, panel, whole + (size_t)w * step, tile);
-        }
+        for (int64_t w = n_whole * c / g->chunks; w < n_whole * (c + 1) / g->chunks; w++)
+            for (int64_t i = 0; i < count; i++) {
+                const char *pw = whole + (size_t)w * step, *ps = streamed + (size_t)i * stream_step;
+                if (stream == 1)
+                    one_tile(g, w, s + i, pw, ps, tile);
+                else
+                    one_tile(g, s + i, w, ps, pw, tile);
+            }
     }
     if (g->kern->end)
         g->kern->end();
@@ -159,6 +169,8 @@ static void choose_kernel(
     g->src[1] = (struct trl_pack_src){a->b, a->ldb, a->b_dtype, a->round, a->trans_b};
     g->panels[0] = (a->m + g->kern->mr - 1) / g->kern->mr;
     g->panels[1] = (a->n + g->kern->nr - 1) / g->kern->nr;
+    for (int i = 0; i < 2; i++)
+        g->group[i] = width(g, i) < GROUP_ROWS ? GROUP_ROWS / width(g, i) : 1;
     g->n_blocks = a->k > 0 ? (a->k + g->kern->k_block - 1) / g->kern->k_block : 1;
     g->block = trl_round_up((a->k + g->n_blocks - 1) / g->n_blocks, g->kern->k_step);
     if (g->block > 0)
@@ -189,8 +201,8 @@ static void pack_cached(void *ctx, int64_t begin, int64_t end, int thread)
     struct product *g = ctx;
     for (int64_t i = begin; i < end; i++) {
         int64_t block = i / g->panels[1], panel = i % g->panels[1], k0 = block * g->block;
-        pack_panel(
-            g, 1, panel, k0, trl_min64(g->block, g->a->k - k0), cached_panel(g, block, panel));
+        pack_panels(
+            g, 1, panel, 1, k0, trl_min64(g->block, g->a->k - k0), cached_panel(g, block, panel));
     }
 }
 
@@ -260,7 +272,8 @@ static int lay_out_memory(struct trl_backend *be, struct product *g, int threads
     if (g->whole == 1 && g->cached)
         whole = 0;
     whole = (whole + 63) & ~(size_t)63;
-    g->stream_size = (panel_bytes(g, 1 - g->whole, k_pad) + 63) & ~(size_t)63;
+    g->stream_size =
+        (panel_bytes(g, 1 - g->whole, k_pad) * (size_t)g->group[1 - g->whole] + 63) & ~(size_t)63;
     g->tile_size = (size_t)(g->kern->mr * g->kern->nr) * sizeof(float);
     char *p = trl_cpu_work(be, whole + acc + (size_t)threads * (g->stream_size + g->tile_size));
     if (!p)
@@ -287,7 +300,7 @@ int trl_cpu_gemm(struct trl_backend *be, const struct trl_op_gemm *a)
     int rc = lay_out_memory(be, &g, threads);
     if (rc != 0)
         return rc;
-    int64_t streamed = g.panels[1 - g.whole];
+    int64_t group = g.group[1 - g.whole], streamed = (g.panels[1 - g.whole] + group - 1) / group;
     g.chunks = streamed >= (int64_t)ITEMS_PER_THREAD * threads || threads == 1
         ? 1
         : trl_min64(g.panels[g.whole], (ITEMS_PER_THREAD * threads + streamed - 1) / streamed);
@@ -296,7 +309,7 @@ int trl_cpu_gemm(struct trl_backend *be, const struct trl_op_gemm *a)
         g.k = trl_min64(g.block, a->k - g.k0);
         g.k_pad = trl_round_up(g.k, g.kern->k_step);
         if (g.whole == 0 || !g.cached)
-            trl_parallel_for(pool, g.panels[g.whole], 1, pack_whole, &g);
+            trl_parallel_for(pool, g.panels[g.whole], g.group[g.whole], pack_whole, &g);
         trl_parallel_for(pool, streamed * g.chunks, 1, multiply, &g);
     }
     return 0;

@@ -90,7 +90,7 @@ static void add_key_gradient(const struct att *x, struct bwd *f, const char *fea
     struct trl_pack_src s = {tile, x->nr, TRL_DTYPE_F32, x->a->round, true};
     size_t step = att_features_step(x, nq);
     for (int64_t i = 0; i < nk; i += x->nr) {
-        x->kern->pack_b(f->b, &s, i, trl_min64(x->nr, nk - i), 0, nq);
+        x->kern->pack_b(f->b, 0, &s, i, trl_min64(x->nr, nk - i), 0, nq);
         att_product(x, nq, features, x->d_m / x->mr, step, f->b, sum + i, ld, true);
     }
 }
@@ -102,15 +102,11 @@ static void load_tile(const struct bwd_job *j, struct bwd *f, int64_t h, int64_t
     const struct trl_op_attention *a = x->a;
     struct trl_pack_src q = att_src(x, a->q, a->ld_q, h, true),
                         g = att_src(x, j->b->d_out, a->ld_out, h, true);
-    x->kern->pack_b(f->q, &q, q0, nq, 0, a->d);
-    x->kern->pack_b(f->g, &g, q0, nq, 0, a->d);
+    x->kern->pack_b(f->q, 0, &q, q0, nq, 0, a->d);
+    x->kern->pack_b(f->g, 0, &g, q0, nq, 0, a->d);
     q.k_contig = g.k_contig = false;
-    size_t step = att_features_step(x, nq);
-    for (int64_t i = 0; i * x->mr < a->d; i++) {
-        int64_t rows = trl_min64(x->mr, a->d - i * x->mr);
-        x->kern->pack_a(f->qt + (size_t)i * step, &q, i * x->mr, rows, q0, nq);
-        x->kern->pack_a(f->gt + (size_t)i * step, &g, i * x->mr, rows, q0, nq);
-    }
+    x->kern->pack_a(f->qt, att_features_step(x, nq), &q, 0, a->d, q0, nq);
+    x->kern->pack_a(f->gt, att_features_step(x, nq), &g, 0, a->d, q0, nq);
     for (int64_t t = 0; t < x->nr; t++) {
         /* columns behind the doc's end: probability exp(0 - inf) = 0 */
         f->lse[t] = t < nq ? a->lse[h * a->n + q0 + t] : INFINITY;

@@ -82,7 +82,7 @@ static void fwd_tile(
 {
     const struct trl_op_attention *a = x->a;
     struct trl_pack_src q = att_src(x, a->q, a->ld_q, h, true);
-    x->kern->pack_b(f->q, &q, q0, nq, 0, a->d);
+    x->kern->pack_b(f->q, 0, &q, q0, nq, 0, a->d);
     for (int c = 0; c < x->nr; c++) {
         f->max[c] = ATT_MASKED;
         f->sum[c] = 0;

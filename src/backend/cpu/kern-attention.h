@@ -59,8 +59,7 @@ static inline struct trl_pack_src att_src(
 static inline void att_pack_tokens(
     const struct att *x, char *dst, const struct trl_pack_src *s, int64_t t0, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += x->mr, dst += x->rows_panel)
-        x->kern->pack_a(dst, s, t0 + i, trl_min64(x->mr, n - i), 0, x->a->d);
+    x->kern->pack_a(dst, x->rows_panel, s, t0, n, 0, x->a->d);
 }
 /* A panels [d][tokens], one group for each block of keys, all groups of the size of a full one */
 static inline size_t att_block_bytes(const struct att *x)
@@ -76,9 +75,7 @@ static inline void att_pack_features(
 {
     for (int64_t k0 = 0; k0 < n; k0 += ATT_BLOCK, dst += att_block_bytes(x)) {
         int64_t nk = trl_min64(ATT_BLOCK, n - k0);
-        char *p = dst;
-        for (int64_t i = 0; i < x->a->d; i += x->mr, p += att_features_step(x, nk))
-            x->kern->pack_a(p, s, i, trl_min64(x->mr, x->a->d - i), t0 + k0, nk);
+        x->kern->pack_a(dst, att_features_step(x, nk), s, 0, x->a->d, t0 + k0, nk);
     }
 }
 
@@ -98,7 +95,7 @@ static inline const void *att_tile_as_b(
     if (x->kern->elem == 4)
         return tile;
     struct trl_pack_src s = {tile, x->nr, TRL_DTYPE_F32, x->a->round, false};
-    x->kern->pack_b(buf, &s, 0, x->nr, 0, k);
+    x->kern->pack_b(buf, 0, &s, 0, x->nr, 0, k);
     return buf;
 }
 

@@ -9,6 +9,15 @@
 
 enum { MR = VW == 16 ? 8 : 4, NV = 3, NR = NV * VW };
 
+static void round_floats(float *x, int n, enum trl_dtype round)
+{
+    uint16_t h;
+    for (int i = 0; i < n; i++) {
+        trl_dtype_store(round, &h, 0, x[i]);
+        x[i] = trl_dtype_load(round, &h, 0);
+    }
+}
+
 /* [k][width] from rows of k elements */
 INLINE void pack_transposed(float *dst, int width, const struct trl_pack_src *s, int64_t i0,
     int64_t rows, int64_t k0, int64_t k, enum trl_dtype t, enum trl_dtype round)
@@ -35,55 +44,68 @@ INLINE void pack_transposed(float *dst, int width, const struct trl_pack_src *s,
     }
 }
 
-INLINE void pack_straight(float *dst, int width, const struct trl_pack_src *s, int64_t i0,
-    int64_t rows, int64_t k0, int64_t k, enum trl_dtype t, enum trl_dtype round)
+/* One line of k: `rows` elements from `at` on into panels of `width`, `step` floats apart. */
+INLINE void pack_line(float *dst, size_t step, int width, const struct trl_pack_src *s, int64_t at,
+    int64_t rows, enum trl_dtype t, enum trl_dtype round)
 {
-    for (int64_t p = 0; p < k; p++) {
-        int64_t i = 0;
-        for (; i + VW <= rows; i += VW)
-            v_storef(
-                dst + p * width + i, v_round(round, v_load(t, s->p, (k0 + p) * s->ld + i0 + i)));
-        for (; i < rows; i++) {
-            float x = trl_dtype_load(t, s->p, (size_t)((k0 + p) * s->ld + i0 + i));
-            uint16_t h;
-            if (round != TRL_DTYPE_F32) {
-                trl_dtype_store(round, &h, 0, x);
-                x = trl_dtype_load(round, &h, 0);
-            }
-            dst[p * width + i] = x;
-        }
-        for (; i < width; i++)
-            dst[p * width + i] = 0;
+    int64_t i = 0;
+    for (; i + width <= rows; i += width, dst += step) {
+        if (width < VW && t == TRL_DTYPE_F32)
+            memcpy(dst, (const float *)s->p + at + i, (size_t)width * sizeof(float));
+        else if (width < VW)
+            for (int j = 0; j < width; j++)
+                dst[j] = trl_dtype_load(t, s->p, (size_t)(at + i + j));
+        else
+            for (int j = 0; j < width; j += VW)
+                v_storef(dst + j, v_round(round, v_load(t, s->p, at + i + j)));
+        if (width < VW && round != TRL_DTYPE_F32)
+            round_floats(dst, width, round);
+    }
+    if (i < rows) {
+        for (int j = 0; j < width; j++)
+            dst[j] = i + j < rows ? trl_dtype_load(t, s->p, (size_t)(at + i + j)) : 0;
+        if (round != TRL_DTYPE_F32)
+            round_floats(dst, width, round);
     }
 }
 
-static void pack(float *dst, int width, const struct trl_pack_src *s, int64_t i0, int64_t rows,
-    int64_t k0, int64_t k)
+INLINE void pack_straight(float *dst, size_t step, int width, const struct trl_pack_src *s,
+    int64_t i0, int64_t rows, int64_t k0, int64_t k, enum trl_dtype t, enum trl_dtype round)
+{
+    for (int64_t p = 0; p < k; p++)
+        pack_line(dst + p * width, step, width, s, (k0 + p) * s->ld + i0, rows, t, round);
+}
+
+INLINE void pack(float *dst, size_t step, int width, const struct trl_pack_src *s, int64_t i0,
+    int64_t rows, int64_t k0, int64_t k)
 {
     enum trl_dtype round =
         s->round == s->dtype ? TRL_DTYPE_F32 : s->round; /* already of that type */
-    if (s->dtype == TRL_DTYPE_F32 && round == TRL_DTYPE_F32) {
-        if (s->k_contig)
-            pack_transposed(dst, width, s, i0, rows, k0, k, TRL_DTYPE_F32, TRL_DTYPE_F32);
-        else
-            pack_straight(dst, width, s, i0, rows, k0, k, TRL_DTYPE_F32, TRL_DTYPE_F32);
-    } else if (s->k_contig) {
-        pack_transposed(dst, width, s, i0, rows, k0, k, s->dtype, round);
-    } else {
-        pack_straight(dst, width, s, i0, rows, k0, k, s->dtype, round);
-    }
+    bool plain = s->dtype == TRL_DTYPE_F32 && round == TRL_DTYPE_F32;
+    if (!s->k_contig && plain)
+        pack_straight(dst, step, width, s, i0, rows, k0, k, TRL_DTYPE_F32, TRL_DTYPE_F32);
+    else if (!s->k_contig)
+        pack_straight(dst, step, width, s, i0, rows, k0, k, s->dtype, round);
+    else
+        for (int64_t i = 0; i < rows; i += width, dst += step)
+            if (plain)
+                pack_transposed(dst, width, s, i0 + i, trl_min64(width, rows - i), k0, k,
+                    TRL_DTYPE_F32, TRL_DTYPE_F32);
+            else
+                pack_transposed(
+                    dst, width, s, i0 + i, trl_min64(width, rows - i), k0, k, s->dtype, round);
 }
 
-static void pack_a(
-    void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+static void pack_a(void *dst, size_t stride, const struct trl_pack_src *src, int64_t i0,
+    int64_t rows, int64_t k0, int64_t k)
 {
-    pack(dst, MR, src, i0, rows, k0, k);
+    pack(dst, stride / sizeof(float), MR, src, i0, rows, k0, k);
 }
 
-static void pack_b(
-    void *dst, const struct trl_pack_src *src, int64_t i0, int64_t rows, int64_t k0, int64_t k)
+static void pack_b(void *dst, size_t stride, const struct trl_pack_src *src, int64_t i0,
+    int64_t rows, int64_t k0, int64_t k)
 {
-    pack(dst, NR, src, i0, rows, k0, k);
+    pack(dst, stride / sizeof(float), NR, src, i0, rows, k0, k);
 }
 
 static void micro(int64_t k, const void *a, const void *b, float *c, int64_t ldc, bool load)
