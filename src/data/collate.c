@@ -84,8 +84,10 @@ static void add_row(struct trl_batch *b, const struct trl_dataset *d, int64_t ro
     /* shift inside the row; in a flat batch the next document's first label is masked, so nothing crosses */
     for (int64_t t = 0; t < r.len; t++)
         b->targets[at + t] = t + 1 < r.len ? b->labels[at + t + 1] : TRL_IGNORE_LABEL;
-    for (int64_t t = 1; t < r.len; t++)
-        b->n_items += b->labels[at + t] != TRL_IGNORE_LABEL;
+    for (int64_t t = 0; t < r.len; t++) {
+        b->n_labels += b->labels[at + t] != TRL_IGNORE_LABEL;
+        b->n_items += t > 0 && b->labels[at + t] != TRL_IGNORE_LABEL;
+    }
     b->n += r.len;
 }
 
@@ -112,7 +114,7 @@ int trl_batch_collate(struct trl_batch *b, const struct trl_dataset *d, const in
     if (rc != 0)
         return rc;
     bool flat = trl_dataset_is_flat(d);
-    b->n = b->n_docs = b->n_rows = b->n_items = 0;
+    b->n = b->n_docs = b->n_rows = b->n_items = b->n_labels = 0;
     for (int64_t i = 0; i < n_rows; i++)
         add_row(b, d, rows[i], flat);
     b->doc_start[b->n_docs] = b->n;

@@ -43,6 +43,8 @@ struct trl_batch {
     int64_t *row_start;                /* [n_rows+1]: where each data set row begins */
     int64_t padded_len;                /* columns of TRL's padded tensor (pad_to_multiple_of included); flat: n incl. pad */
     int64_t n_items;                   /* labels after the shift that count (TRL's num_items_in_batch share) */
+    int64_t n_labels;                  /* labels before the shift: that share for gpt2, whose class transformers takes for one
+                                          that does not shift (its name has no "ForCausalLM") */
     int64_t n_input_tokens;            /* what TRL adds to num_tokens (attention mask sum; flat: positions incl. pad_to_multiple_of) */
     int64_t cap_tokens, cap_docs, cap_rows;
 };

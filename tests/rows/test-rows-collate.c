@@ -38,6 +38,7 @@ static void test_padded(void **state)
     SAME(b.targets, 2, 3, -100, 5, -100);
     assert_int_equal(b.padded_len, 3);
     assert_int_equal(b.n_items, 3);
+    assert_int_equal(b.n_labels, 5);
     assert_int_equal(b.n_input_tokens, 5);
     assert_int_equal(b.n_docs, 2);
     assert_int_equal(b.doc_start[1], 3);

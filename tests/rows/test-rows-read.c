@@ -85,25 +85,10 @@ static void same_row(const json_t *got, const json_t *want, const char *file)
     }
 }
 
-/* The results hold NaN as a bare word: parse them with our reader. */
-static json_t *read_results(void)
-{
-    char *text;
-    size_t len;
-    struct trl_err err = {0};
-    assert_trl_ok(trl_file_read(trl_test_data("golden/data/malformed-results.json"), 1 << 24, &text, &len, &err), &err);
-    struct trl_json_reader r = {.text = text, .len = len};
-    json_t *j = trl_json_read(&r);
-    assert_non_null(j);
-    trl_str_release(&r.scratch);
-    trl_free(text);
-    return j;
-}
-
 static void test_malformed_files(void **state)
 {
     (void)state;
-    json_t *results = read_results(), *c;
+    json_t *results = read_malformed_results(), *c;
     size_t i, k;
     json_array_foreach (results, i, c) {
         const char *file = json_string_value(json_object_get(c, "file"));
