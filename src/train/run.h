@@ -35,7 +35,7 @@ struct trl_run {
     struct trl_template *tpl;
     char *tpl_source;       /* a template that replaces the model's own in output folders, or NULL */
     struct trl_dataset *train_data, *eval_data;
-    struct trl_metric_acc train_metrics, eval_metrics;
+    struct trl_meter train_meter, eval_meter; /* metrics between two logs, by mode, as TRL keeps them */
     double num_tokens;      /* TRL's cumulative counter of this process's life */
     struct trl_phases phases;
 };

@@ -113,10 +113,10 @@ static int sft_micro(struct trl_run *run, const struct trl_batch *batch, const s
 
 static void sft_metrics(struct trl_run *run, bool train, const double *sums)
 {
-    struct trl_metric_acc *acc = train ? &run->train_metrics : &run->eval_metrics;
+    struct trl_meter *m = train ? &run->train_meter : &run->eval_meter;
     double n = sums[SUM_VALID];
-    trl_metric_add(acc, "entropy", n > 0 ? sums[SUM_ENTROPY] / n : 0);
-    trl_metric_add(acc, "mean_token_accuracy", n > 0 ? sums[SUM_CORRECT] / n : 0);
+    trl_meter_add(m, "entropy", n > 0 ? sums[SUM_ENTROPY] / n : 0);
+    trl_meter_add(m, "mean_token_accuracy", n > 0 ? sums[SUM_CORRECT] / n : 0);
 }
 
 static int sft_open_data(struct trl_run *run, struct trl_err *err)

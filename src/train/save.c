@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints, resume, and what a finished run leaves. Rank 0 writes; the outcome is agreed by all. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fileio.h"
+#include "base/log.h"
+#include "train/loop.h"
+
+static const char state_file[] = "trl_state.json"; /* what transformers has no file for */
+
+static int64_t shard_size(const struct trl_loop *l)
+{
+    return trl_config_max_shard_size(l->cfg);
+}
+
+static json_t *own_state(const struct trl_loop *l)
+{
+    uint64_t words[TRL_MODEL_RNG_WORDS];
+    trl_model_get_rng(l->run->model, words);
+    json_t *rng = json_array();
+    for (int i = 0; i < TRL_MODEL_RNG_WORDS; i++)
+        json_array_append_new(rng, json_integer((json_int_t)words[i]));
+    return json_pack("{s:o, s:o, s:o, s:I}", "model_rng", rng, "schedule", trl_schedule_state(&l->schedule), "loss_scale",
+        trl_scaler_state(&l->scaler), "skipped_steps", (json_int_t)l->skipped);
+}
+
+static int set_own_state(struct trl_loop *l, const json_t *state, struct trl_err *err)
+{
+    const json_t *rng = json_object_get(state, "model_rng");
+    if (json_array_size(rng) != TRL_MODEL_RNG_WORDS)
+        return trl_fail(err, TRL_E_DATA, "%s/%s: model_rng has %zu words, not %d", l->resumed_from, state_file,
+            json_array_size(rng), TRL_MODEL_RNG_WORDS);
+    uint64_t words[TRL_MODEL_RNG_WORDS];
+    for (int i = 0; i < TRL_MODEL_RNG_WORDS; i++)
+        words[i] = (uint64_t)json_integer_value(json_array_get(rng, (size_t)i));
+    trl_model_set_rng(l->run->model, words);
+    l->skipped = json_integer_value(json_object_get(state, "skipped_steps"));
+    int rc = trl_schedule_set_state(&l->schedule, json_object_get(state, "schedule"), err);
+    return rc ? rc : trl_scaler_set_state(&l->scaler, json_object_get(state, "loss_scale"), err);
+}
+
+static int save_weights(struct trl_loop *l, const char *dir, struct trl_err *err)
+{
+    struct trl_run *run = l->run;
+    int rc = trl_model_save(run->model, dir, l->cfg->save_dtype, (uint64_t)shard_size(l), err);
+    return rc || !run->tok ? rc : trl_tokenizer_save(run->tok, dir, run->tpl_source, err);
+}
+
+static int add_arguments(struct trl_loop *l, struct trl_ckpt *c, struct trl_err *err)
+{
+    struct trl_str text = {0};
+    trl_config_print(l->cfg, &text);
+    int rc = trl_str_check(&text, err);
+    if (rc == 0)
+        rc = trl_ckpt_add_data(c, "training_args.yaml", trl_str_get(&text), text.len, err);
+    trl_str_release(&text);
+    return rc;
+}
+
+static int add_states(struct trl_loop *l, struct trl_ckpt *c, struct trl_err *err)
+{
+    if (!l->cfg->save_only_model) {
+        char *path = trl_path_join(trl_ckpt_dir(c), "optimizer.safetensors");
+        if (!path)
+            return trl_fail_nomem(err, 0, "a path");
+        int rc = trl_optim_save(l->optim, path, err);
+        trl_free(path);
+        if (rc)
+            return rc;
+        json_t *own = own_state(l);
+        rc = own ? trl_ckpt_add_json(c, state_file, own, err) : trl_fail_nomem(err, 0, "the training state");
+        json_decref(own);
+        if (rc)
+            return rc;
+    }
+    json_t *state = trl_trainer_state_json(&l->state);
+    int rc = state ? trl_ckpt_add_json(c, "trainer_state.json", state, err) : trl_fail_nomem(err, 0, "the training state");
+    json_decref(state);
+    return rc ? rc : add_arguments(l, c, err);
+}
+
+/* The best checkpoint's path is known once its folder exists; the one being written counts. */
+static int note_best(struct trl_loop *l, struct trl_err *err)
+{
+    struct trl_trainer_state *s = &l->state;
+    if (!s->has_best_metric || s->best_global_step <= 0)
+        return 0;
+    char *path = trl_asprintf("%s/checkpoint-%lld", l->output_dir, (long long)s->best_global_step);
+    if (!path)
+        return trl_fail_nomem(err, 0, "a path");
+    int rc = 0;
+    if (s->best_global_step == s->global_step || trl_path_is_dir(path))
+        rc = trl_trainer_state_set_best(s, s->best_metric, s->best_global_step, path, err);
+    trl_free(path);
+    return rc;
+}
+
+static int write_checkpoint(struct trl_loop *l, struct trl_err *err)
+{
+    struct trl_ckpt *c = NULL;
+    char *path = NULL;
+    int rc = note_best(l, err);
+    if (rc == 0)
+        rc = trl_ckpt_begin(&c, l->output_dir, l->state.global_step, err);
+    if (rc)
+        return rc;
+    rc = save_weights(l, trl_ckpt_dir(c), err);
+    if (rc == 0)
+        rc = add_states(l, c, err);
+    if (rc) {
+        trl_ckpt_abort(c);
+        return rc;
+    }
+    rc = trl_ckpt_commit(c, l->run->comm.world, &path, err);
+    if (rc == 0 && l->cfg->save_total_limit.set)
+        rc = trl_ckpt_retain(l->output_dir, l->cfg->save_total_limit.value, l->state.best_model_checkpoint, path, err);
+    trl_free(path);
+    return rc;
+}
+
+int trl_loop_save(struct trl_loop *l, struct trl_err *err)
+{
+    int rc = 0;
+    char status[64];
+    snprintf(status, sizeof(status), "saving checkpoint-%lld", (long long)l->state.global_step);
+    trl_metrics_status(l->metrics, status);
+    if (l->run->comm.rank == 0) {
+        rc = write_checkpoint(l, err);
+        if (rc)
+            trl_err_prefix(err, rc, "cannot save checkpoint-%lld", (long long)l->state.global_step);
+    }
+    rc = trl_comm_agree(&l->run->comm, rc, err);
+    trl_metrics_status(l->metrics, NULL);
+    trl_phases_mark(&l->run->phases, "save");
+    return rc;
+}
+
+/* Rank 0 looks for it (hashing once); the others get the path. */
+static int find_checkpoint(struct trl_loop *l, struct trl_err *err)
+{
+    struct trl_comm *comm = &l->run->comm;
+    char path[4096] = "";
+    int rc = 0;
+    if (comm->rank == 0) {
+        char *found = NULL;
+        rc = trl_ckpt_clean(l->output_dir, err);
+        if (rc == 0)
+            rc = trl_ckpt_find(l->output_dir, l->cfg->resume_from_checkpoint, &found, NULL, err);
+        if (rc == 0 && found && strlen(found) >= sizeof(path))
+            rc = trl_fail(err, TRL_E_RANGE, "the path of the checkpoint is longer than %zu bytes: %s", sizeof(path) - 1, found);
+        if (rc == 0 && found)
+            memcpy(path, found, strlen(found) + 1);
+        trl_free(found);
+    }
+    rc = trl_comm_agree(comm, rc, err);
+    if (rc == 0 && comm->world > 1)
+        rc = comm->ops->bcast(comm, path, sizeof(path), 0, err);
+    if (rc || !path[0])
+        return rc;
+    l->resumed_from = trl_strdup(path);
+    return l->resumed_from ? 0 : trl_fail_nomem(err, strlen(path), "a path");
+}
+
+static int read_optimizer(struct trl_loop *l, struct trl_err *err)
+{
+    char *path = trl_path_join(l->resumed_from, "optimizer.safetensors");
+    if (!path)
+        return trl_fail_nomem(err, 0, "a path");
+    int rc;
+    if (trl_path_exists(path)) {
+        rc = trl_optim_load(l->optim, path, err);
+        json_t *own = NULL;
+        if (rc == 0)
+            rc = trl_ckpt_read_json(l->resumed_from, state_file, &own, err);
+        if (rc == 0)
+            rc = set_own_state(l, own, err);
+        json_decref(own);
+    } else {
+        trl_warn("%s holds no optimiser state (save_only_model): it starts anew", l->resumed_from);
+        rc = 0;
+    }
+    trl_free(path);
+    return rc;
+}
+
+static int read_checkpoint(struct trl_loop *l, struct trl_err *err)
+{
+    int rc = trl_model_reload(l->run->model, l->resumed_from, err);
+    char *path = trl_path_join(l->resumed_from, "trainer_state.json");
+    if (!path && rc == 0)
+        rc = trl_fail_nomem(err, 0, "a path");
+    if (rc == 0 && trl_path_exists(path)) {
+        int64_t max_steps = l->state.max_steps, epochs = l->state.num_train_epochs, batch = l->state.train_batch_size;
+        double logging = l->state.logging_steps, eval = l->state.eval_steps, save = l->state.save_steps;
+        rc = trl_trainer_state_read(&l->state, path, err);
+        l->state.max_steps = max_steps;
+        l->state.num_train_epochs = epochs;
+        l->state.train_batch_size = batch;
+        l->state.logging_steps = logging;
+        l->state.eval_steps = eval;
+        l->state.save_steps = save;
+    }
+    trl_free(path);
+    return rc ? rc : read_optimizer(l, err);
+}
+
+int trl_loop_resume(struct trl_loop *l, struct trl_err *err)
+{
+    int rc = find_checkpoint(l, err);
+    if (rc)
+        return rc;
+    if (l->resumed_from) {
+        rc = trl_comm_agree(&l->run->comm, read_checkpoint(l, err), err);
+        if (rc == 0)
+            trl_info("resuming from %s (step %lld of %lld)", l->resumed_from, (long long)l->state.global_step,
+                (long long)l->max_steps);
+    } else if (l->cfg->resume_from_checkpoint && strcmp(l->cfg->resume_from_checkpoint, "false") != 0) {
+        trl_info("resume_from_checkpoint: no complete checkpoint in %s, starting from the beginning", l->output_dir);
+    }
+    l->start_step = l->state.global_step;
+    return rc;
+}
+
+static int load_best(struct trl_loop *l, struct trl_err *err)
+{
+    if (!l->cfg->load_best_model_at_end || !l->state.best_model_checkpoint)
+        return 0;
+    trl_info("loading the best model from %s (%s %g)", l->state.best_model_checkpoint,
+        l->cfg->metric_for_best_model ? l->cfg->metric_for_best_model : "loss", l->state.best_metric);
+    return trl_model_reload(l->run->model, l->state.best_model_checkpoint, err);
+}
+
+int trl_loop_finish(struct trl_loop *l, struct trl_err *err)
+{
+    int rc = load_best(l, err);
+    if (rc == 0 && l->run->comm.rank == 0) {
+        trl_metrics_status(l->metrics, "saving the model");
+        rc = save_weights(l, l->output_dir, err);
+        char *path = trl_path_join(l->output_dir, "trainer_state.json");
+        if (rc == 0)
+            rc = path ? trl_trainer_state_write(&l->state, path, err) : trl_fail_nomem(err, 0, "a path");
+        trl_free(path);
+        /* as TRL: with a limit of 1 only the best checkpoint is left */
+        if (rc == 0 && l->state.best_model_checkpoint && l->cfg->save_total_limit.set && l->cfg->save_total_limit.value == 1)
+            rc = trl_ckpt_retain(l->output_dir, 1, l->state.best_model_checkpoint, l->state.best_model_checkpoint, err);
+        trl_metrics_status(l->metrics, NULL);
+    }
+    rc = trl_comm_agree(&l->run->comm, rc, err);
+    trl_phases_mark(&l->run->phases, "save");
+    return rc;
+}
