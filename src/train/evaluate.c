@@ -59,7 +59,7 @@ int trl_loop_evaluate(struct trl_loop *l, json_t **ret, struct trl_err *err)
         int rc = eval_micro(l, i, n, l->eval_sums + i * width, err);
         if (rc)
             return trl_err_prefix(err, rc, "evaluation batch %lld", (long long)i);
-        char status[48];
+        char status[64];
         snprintf(status, sizeof(status), "evaluating %lld/%lld", (long long)i + 1, (long long)n);
         trl_metrics_status(l->metrics, status);
     }

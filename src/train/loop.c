@@ -321,10 +321,11 @@ static int act(struct trl_loop *l, struct trl_due due, struct trl_err *err)
         rc = log_step(l, err);
     if (rc == 0 && due.evaluate && l->run->eval_data) {
         bool best = false;
+        double start = trl_clock_now();
         rc = evaluate(l, &best, err);
+        l->last_log_time += trl_clock_now() - start; /* step_time is of training */
         if (is(l->cfg->save_strategy, "best"))
             due.save = best;
-        l->last_log_time += trl_phases_last(&l->run->phases);
     }
     if (rc == 0 && due.save)
         rc = trl_loop_save(l, err);

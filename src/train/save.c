@@ -9,11 +9,6 @@
 
 static const char state_file[] = "trl_state.json"; /* what transformers has no file for */
 
-static int64_t shard_size(const struct trl_loop *l)
-{
-    return trl_config_max_shard_size(l->cfg);
-}
-
 static json_t *own_state(const struct trl_loop *l)
 {
     uint64_t words[TRL_MODEL_RNG_WORDS];
@@ -43,7 +38,7 @@ static int set_own_state(struct trl_loop *l, const json_t *state, struct trl_err
 static int save_weights(struct trl_loop *l, const char *dir, struct trl_err *err)
 {
     struct trl_run *run = l->run;
-    int rc = trl_model_save(run->model, dir, l->cfg->save_dtype, (uint64_t)shard_size(l), err);
+    int rc = trl_model_save(run->model, dir, l->cfg->save_dtype, (uint64_t)l->cfg->max_shard_bytes, err);
     return rc || !run->tok ? rc : trl_tokenizer_save(run->tok, dir, run->tpl_source, err);
 }
 
