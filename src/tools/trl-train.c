@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "comm/comm.h"
 #include "config/config.h"
+#include "job/job.h"
 #include "train/run.h"
 #include "train/trainer.h"
 
@@ -57,15 +58,16 @@ static bool early_mode(struct trl_run *run, struct trl_config *cfg, int *ret_rc,
 static int open_ranks(struct trl_run *run, char **argv, struct trl_err *err)
 {
     const struct trl_config *cfg = run->cfg;
-    int rc = 0;
-    if (cfg->num_processes.set && cfg->num_processes.value > 1 && !trl_comm_is_launched())
+    struct trl_job job;
+    int rc = trl_job_read(&job, err);
+    if (rc == 0 && cfg->num_processes.set && cfg->num_processes.value > 1 && !job.launched)
         rc = trl_comm_exec_mpirun((int)cfg->num_processes.value, argv, err); /* returns only on failure */
     if (rc == 0)
         rc = trl_comm_open(&run->comm, err);
     if (rc)
         return rc;
     run->comm_open = true;
-    trl_log_init(run->comm.rank, run->comm.world, trl_comm_host(&run->comm));
+    trl_log_init(run->comm.rank, run->comm.world, job.host);
     trl_config_log_notices(cfg);
     trl_phases_mark(&run->phases, "ranks");
     return 0;

@@ -123,10 +123,8 @@ static int open_training(struct trl_loop *l, struct trl_err *err)
         rc = trl_schedule_init(&l->schedule, cfg->lr_scheduler_type, cfg->lr_scheduler_kwargs, cfg->learning_rate,
             trl_schedule_warmup_steps(cfg->warmup_steps, l->max_steps), l->max_steps, err);
     trl_scaler_init(&l->scaler, cfg->fp16);
-    if (rc == 0 && run->comm.world > 1) {
-        size_t bucket = (size_t)(cfg->ddp_bucket_cap_mb.set ? cfg->ddp_bucket_cap_mb.value : 25) << 20;
-        rc = trl_exchange_new(&l->exchange, &run->comm, l->params, trl_model_n_ready(run->model), bucket, err);
-    }
+    if (rc == 0 && run->comm.world > 1)
+        rc = trl_exchange_new(&l->exchange, &run->comm, l->params, trl_model_n_ready(run->model), TRL_EXCHANGE_BUCKET_BYTES, err);
     return rc;
 }
 
@@ -410,13 +408,14 @@ static int log_end(struct trl_loop *l, struct trl_err *err)
 int trl_run_train(struct trl_run *run, struct trl_err *err)
 {
     struct trl_loop l;
+    bool watched = false;
     int rc = open_loop(&l, run, err);
+    if (rc == 0)
+        rc = trl_comm_watch_start(&run->comm, err);
     if (rc)
         goto out;
+    watched = true;
     trl_signals_install();
-    rc = trl_comm_watch_start(&run->comm, err);
-    if (rc)
-        goto out;
     l.started = l.last_log_time = trl_clock_now();
     rc = trl_model_zero_grads(run->model, err);
     if (rc == 0 && run->cfg->eval_on_start && run->eval_data) {
@@ -434,7 +433,7 @@ int trl_run_train(struct trl_run *run, struct trl_err *err)
     if (rc == 0)
         rc = trl_facts_summary(&l, seconds, err);
 out:
-    if (rc && rc != TRL_E_STOPPED && run->comm.world > 1)
+    if (rc && rc != TRL_E_STOPPED && watched && run->comm.world > 1)
         trl_comm_die(&run->comm, err, l.state.global_step + 1);
     close_loop(&l);
     return rc;

@@ -126,8 +126,3 @@ int trl_run_plan(struct trl_run *run, struct trl_err *err)
             "max_length, or set gradient_checkpointing true", here / 1e9, have / 1e9);
     return 0;
 }
-
-int trl_run_show_batches(struct trl_run *run, struct trl_err *err)
-{
-    return trl_show_run_batches(run, err);
-}

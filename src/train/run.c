@@ -7,11 +7,8 @@
 #include "base/alloc.h"
 #include "base/fileio.h"
 #include "base/log.h"
-#include "comm/node.h"
-#include "data/show-batches.h"
 #include "data/tpl-known.h"
 #include "hw/bind.h"
-#include "train/trainer.h"
 
 static bool given(const char *s)
 {
@@ -126,13 +123,6 @@ int trl_run_open_text(struct trl_run *run, struct trl_err *err)
     if (rc == 0)
         rc = open_template(run, err);
     trl_phases_mark(&run->phases, "tokenizer");
-    return rc;
-}
-
-int trl_run_open_data(struct trl_run *run, struct trl_err *err)
-{
-    int rc = trl_node_share_data(run, err);
-    trl_phases_mark(&run->phases, "data");
     return rc;
 }
 

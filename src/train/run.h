@@ -19,6 +19,7 @@
 #include "model/model.h"
 #include "tensor/backend.h"
 
+struct trl_bind;
 struct trl_trainer;
 
 struct trl_run {
@@ -26,6 +27,7 @@ struct trl_run {
     const struct trl_trainer *trainer;
     struct trl_comm comm;
     bool comm_open;
+    struct trl_bind *bind;
     struct trl_pool *pool;
     struct trl_backend *be;
     enum trl_dtype compute; /* what matmul inputs are rounded to */
@@ -40,9 +42,11 @@ struct trl_run {
     struct trl_phases phases;
 };
 
+/* Where the model is (hub names are looked up in the cache). */
+int trl_run_locate(struct trl_run *run, struct trl_err *err);
 /* Threads and backend of this rank (num_threads, cpu_isa, gemm options). */
 int trl_run_open_backend(struct trl_run *run, struct trl_err *err);
-/* Model folder located, tokenizer and template opened. */
+/* Tokenizer and chat template. */
 int trl_run_open_text(struct trl_run *run, struct trl_err *err);
 /* Configuration and weights. */
 int trl_run_open_model(struct trl_run *run, struct trl_err *err);

@@ -81,7 +81,7 @@ static int sft_micro(struct trl_run *run, const struct trl_batch *batch, const s
     x.loss.dft = strcmp(cfg->loss_type, "dft") == 0;
     x.loss.smoothing = x.loss.dft ? 0 : cfg->label_smoothing_factor;
     x.loss.with_mean = x.loss.smoothing != 0;
-    x.loss.scale = norm ? (float)(norm->loss_scale * norm->grad_share / n) : 0;
+    x.loss.scale = norm ? (float)(norm->loss_scale * norm->world / n) : 0;
 
     struct trl_tokens tokens = {
         .n = batch->n,

@@ -48,15 +48,9 @@ static int count_items(struct trl_loop *l, int64_t epoch, int64_t first, int64_t
     *ret = (struct trl_norm){
         .n_items = items,
         .loss_scale = trl_scaler_get(&l->scaler),
-        .grad_share = global ? 1 : 1.0 / comm->world,
         .world = global ? comm->world : 1,
     };
     return 0;
-}
-
-static void on_ready(void *ctx, int order)
-{
-    trl_exchange_ready(ctx, order);
 }
 
 static bool wants_seen(const struct trl_loop *l)
@@ -90,7 +84,7 @@ static int micro_step(struct trl_loop *l, int64_t epoch, int64_t micro, int64_t 
     bool last = i == n - 1 && l->exchange != NULL;
     if (last)
         trl_exchange_begin(l->exchange);
-    rc = trl_model_backward(run->model, last ? on_ready : NULL, l->exchange, err);
+    rc = trl_model_backward(run->model, last ? trl_exchange_ready : NULL, l->exchange, err);
     if (rc)
         return rc;
     trl_phases_mark(phases, "backward");

@@ -25,8 +25,7 @@ struct trl_micro {
 struct trl_norm {
     double n_items;    /* labels that count, over the accumulation window (and the ranks with average_tokens_across_devices) */
     double loss_scale; /* fp16: multiplies gradients, not the returned loss */
-    double grad_share; /* gradients are summed over ranks: 1 when n_items is global, 1/world when it is local */
-    double world;      /* factor of the returned loss (TRL multiplies by the ranks when n_items is global), else 1 */
+    double world;      /* factor of loss and gradient: the ranks when n_items is global (gradients are averaged over them), else 1 */
 };
 
 struct trl_trainer {

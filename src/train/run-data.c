@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The prepared rows: made by one rank of a node, mapped by the others; and --show_batches. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fileio.h"
+#include "comm/node.h"
+#include "data/show-batches.h"
+#include "train/run.h"
+#include "train/trainer.h"
+
+struct share {
+    struct trl_run *run;
+    struct trl_dataset **data; /* which of the run's two */
+    const char *name;
+};
+
+/* Memory of the node where there is some, else its disk. */
+static int export_rows(void *ctx, char *ret_path, size_t size, struct trl_err *err)
+{
+    const struct share *s = ctx;
+    const char *dir = trl_path_is_dir("/dev/shm") ? "/dev/shm" : "/tmp";
+    snprintf(ret_path, size, "%s/trl-rows-%ld-%ld-%s", dir, (long)getuid(), (long)getpid(), s->name);
+    return trl_dataset_export(*s->data, ret_path, err);
+}
+
+/* The exporting rank maps the file, too: its own copy goes. */
+static int import_rows(void *ctx, const char *path, struct trl_err *err)
+{
+    const struct share *s = ctx;
+    trl_dataset_free(*s->data);
+    *s->data = NULL;
+    return trl_dataset_import(s->data, path, err);
+}
+
+static int share_rows(struct trl_run *run, struct trl_dataset **data, const char *name, struct trl_err *err)
+{
+    struct share s = {.run = run, .data = data, .name = name};
+    return trl_comm_node_once(&run->comm, true, export_rows, import_rows, &s, err);
+}
+
+int trl_run_open_data(struct trl_run *run, struct trl_err *err)
+{
+    struct trl_comm *comm = &run->comm;
+    bool alone = comm->local_world == comm->world && comm->world == 1;
+    int rc = comm->local_rank == 0 ? run->trainer->open_data(run, err) : 0;
+    if (!alone)
+        rc = trl_comm_agree(comm, rc, err);
+    if (rc == 0 && !alone) {
+        rc = share_rows(run, &run->train_data, "train", err);
+        if (rc == 0 && strcmp(run->cfg->eval_strategy, "no") != 0)
+            rc = share_rows(run, &run->eval_data, "eval", err);
+    }
+    trl_phases_mark(&run->phases, "data");
+    return rc;
+}
