@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "train/loop.h"
 
 /* Behind the trainer's sums of a micro-step. */
@@ -83,7 +84,7 @@ int trl_loop_evaluate(struct trl_loop *l, json_t **ret, struct trl_err *err)
     l->last_eval_loss = loss;
     l->has_eval_loss = true;
 
-    json_t *record = json_pack("{s:o}", "eval_loss", json_real(loss));
+    json_t *record = json_pack("{s:o}", "eval_loss", trl_json_real(loss));
     if (!record)
         return trl_fail_nomem(err, 0, "an evaluation record");
     int64_t rows = trl_dataset_n_rows(run->eval_data), per_step = l->cfg->per_device_eval_batch_size * run->comm.world;

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fileio.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "train/facts.h"
 #include "train/signals.h"
@@ -21,24 +22,14 @@ static bool is(const char *value, const char *word)
 
 static int open_samplers(struct trl_loop *l, struct trl_err *err)
 {
-    const struct trl_config *cfg = l->cfg;
     struct trl_run *run = l->run;
-    enum trl_sampling kind = is(cfg->train_sampling_strategy, "sequential") ? TRL_SAMPLING_SEQUENTIAL
-        : is(cfg->train_sampling_strategy, "group_by_length")               ? TRL_SAMPLING_GROUP_BY_LENGTH
-                                                                            : TRL_SAMPLING_RANDOM;
-    struct trl_sampler_options opt = {
-        .kind = kind,
-        .seed = (uint64_t)(cfg->data_seed.set ? cfg->data_seed.value : cfg->seed),
-        .batch_size = cfg->per_device_train_batch_size,
-        .world = run->comm.world,
-        .drop_last = cfg->dataloader_drop_last,
-        .group_window = cfg->per_device_train_batch_size * l->accumulation,
-    };
+    struct trl_sampler_options opt;
+    trl_run_sampler_options(run, &opt);
     int rc = trl_sampler_new(&l->sampler, run->train_data, &opt, err);
     if (rc || !run->eval_data)
         return rc;
     opt.kind = TRL_SAMPLING_SEQUENTIAL;
-    opt.batch_size = cfg->per_device_eval_batch_size;
+    opt.batch_size = l->cfg->per_device_eval_batch_size;
     return trl_sampler_new(&l->eval_sampler, run->eval_data, &opt, err);
 }
 
@@ -242,8 +233,8 @@ static int log_step(struct trl_loop *l, struct trl_err *err)
         l->first_loss = loss;
     l->last_loss = loss;
     json_t *record = json_object();
-    json_object_set_new(record, "loss", json_real(loss));
-    json_object_set_new(record, "grad_norm", json_real(l->grad_norm));
+    json_object_set_new(record, "loss", trl_json_real(loss));
+    json_object_set_new(record, "grad_norm", trl_json_real(l->grad_norm));
     json_object_set_new(record, "learning_rate", json_real(l->learning_rate));
     if (!is(l->cfg->include_num_input_tokens_seen, "no"))
         json_object_set_new(record, "num_input_tokens_seen", json_integer(l->state.num_input_tokens_seen));
@@ -390,12 +381,12 @@ static int log_end(struct trl_loop *l, struct trl_err *err)
             return rc;
         rest /= run->comm.world;
     }
-    double total = run->train_meter.total_loss + rest;
     double samples = (double)(l->cfg->per_device_train_batch_size * run->comm.world * l->accumulation) * (double)steps;
     json_t *record = json_object();
     int rc = trl_metrics_add_speed(record, "train", trl_clock_now() - l->started, (int64_t)samples, steps, err);
     json_object_set_new(record, "total_flos", json_real(l->state.total_flos));
-    json_object_set_new(record, "train_loss", json_real(total / (steps > 0 ? (double)steps : 0.001)));
+    json_object_set_new(record, "train_loss",
+        trl_json_real(trl_meter_train_loss(&run->train_meter, rest, l->state.global_step)));
     if (rc == 0 && !l->eval_mode)
         rc = trl_meter_take(&run->train_meter, "", record, err);
     if (rc) {

@@ -55,3 +55,46 @@ int trl_run_open_data(struct trl_run *run, struct trl_err *err)
     trl_phases_mark(&run->phases, "data");
     return rc;
 }
+
+/* group_by_length draws from the global generator, which data_seed does not touch. */
+void trl_run_sampler_options(const struct trl_run *run, struct trl_sampler_options *ret)
+{
+    const struct trl_config *cfg = run->cfg;
+    enum trl_sampling kind = strcmp(cfg->train_sampling_strategy, "sequential") == 0 ? TRL_SAMPLING_SEQUENTIAL
+        : strcmp(cfg->train_sampling_strategy, "group_by_length") == 0               ? TRL_SAMPLING_GROUP_BY_LENGTH
+                                                                                     : TRL_SAMPLING_RANDOM;
+    bool own_seed = cfg->data_seed.set && kind != TRL_SAMPLING_GROUP_BY_LENGTH;
+    *ret = (struct trl_sampler_options){
+        .kind = kind,
+        .seed = (uint64_t)(own_seed ? cfg->data_seed.value : cfg->seed),
+        .batch_size = cfg->per_device_train_batch_size,
+        .world = run->comm.world,
+        .drop_last = cfg->dataloader_drop_last,
+        .group_window = cfg->per_device_train_batch_size * cfg->gradient_accumulation_steps,
+    };
+}
+
+int trl_run_show_batches(struct trl_run *run, struct trl_err *err)
+{
+    const struct trl_config *cfg = run->cfg;
+    struct trl_sampler_options opt;
+    trl_run_sampler_options(run, &opt);
+    struct trl_sampler *sampler = NULL;
+    int rc = 0;
+    if (run->comm.rank == 0) {
+        rc = trl_sampler_new(&sampler, run->train_data, &opt, err);
+        struct trl_show_batches show = {
+            .data = run->train_data,
+            .sampler = sampler,
+            .tok = run->tok,
+            .n = cfg->show_batches.value,
+            .world = run->comm.world,
+            .json = cfg->show_batches_json,
+            .pad_to_multiple_of = cfg->pad_to_multiple_of.set ? cfg->pad_to_multiple_of.value : 0,
+        };
+        if (rc == 0)
+            rc = trl_show_batches(stdout, &show, err);
+        trl_sampler_free(sampler);
+    }
+    return trl_comm_agree(&run->comm, rc, err);
+}

@@ -7,8 +7,8 @@
 #include "base/alloc.h"
 #include "base/fileio.h"
 #include "base/log.h"
+#include "comm/node.h"
 #include "data/tpl-known.h"
-#include "hw/bind.h"
 
 static bool given(const char *s)
 {
@@ -19,12 +19,14 @@ int trl_run_open_backend(struct trl_run *run, struct trl_err *err)
 {
     const struct trl_config *cfg = run->cfg;
     run->compute = cfg->bf16.set && cfg->bf16.value ? TRL_DTYPE_BF16 : cfg->fp16 ? TRL_DTYPE_F16 : TRL_DTYPE_F32;
-    int rc = trl_bind_open(&run->bind, run->comm.local_rank, run->comm.local_world,
-        cfg->num_threads.set ? (int)cfg->num_threads.value : 0, err);
+    int rc = trl_comm_bind_plan(&run->comm, cfg->num_threads.set ? (int)cfg->num_threads.value : 0, &run->bind, err);
     if (rc == 0)
-        rc = trl_pool_new(&run->pool, trl_bind_threads(run->bind), trl_bind_thread, run->bind, err);
+        rc = trl_pool_new(&run->pool, run->bind.n_threads, trl_bind_thread, &run->bind, err);
     if (rc)
         return rc;
+    trl_bind_thread(&run->bind, 0);
+    if (run->bind.oversubscribed)
+        trl_warn("more threads than cores: %s", run->bind.text);
     struct trl_backend_options opt = {.name = cfg->backend, .isa = cfg->cpu_isa, .gemm = cfg->gemm, .pool = run->pool};
     rc = trl_backend_open(&run->be, &opt, err);
     trl_phases_mark(&run->phases, "backend");
@@ -135,7 +137,6 @@ void trl_run_close(struct trl_run *run)
     trl_model_free(run->model);
     trl_backend_close(run->be);
     trl_pool_free(run->pool);
-    trl_bind_close(run->bind);
     trl_free(run->model_path);
     trl_free(run->tpl_source);
     if (run->comm_open)

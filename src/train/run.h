@@ -13,13 +13,14 @@
 #include "comm/comm.h"
 #include "config/config.h"
 #include "data/dataset.h"
+#include "data/sampler.h"
 #include "data/template.h"
 #include "data/tokenizer.h"
+#include "hw/bind.h"
 #include "metrics/metrics.h"
 #include "model/model.h"
 #include "tensor/backend.h"
 
-struct trl_bind;
 struct trl_trainer;
 
 struct trl_run {
@@ -27,7 +28,7 @@ struct trl_run {
     const struct trl_trainer *trainer;
     struct trl_comm comm;
     bool comm_open;
-    struct trl_bind *bind;
+    struct trl_bind_plan bind; /* this rank's cores */
     struct trl_pool *pool;
     struct trl_backend *be;
     enum trl_dtype compute; /* what matmul inputs are rounded to */
@@ -58,9 +59,11 @@ void trl_run_close(struct trl_run *run);
 
 /* Modes that end before training. */
 int trl_run_plan(struct trl_run *run, struct trl_err *err);         /* --plan */
-int trl_run_show_batches(struct trl_run *run, struct trl_err *err); /* --show_batches */
+int trl_run_show_batches(struct trl_run *run, struct trl_err *err); /* --show_batches: rank 0 shows all ranks' */
 
 /* The model options that follow from the configuration. */
 void trl_run_model_options(const struct trl_run *run, struct trl_model_options *ret);
+
+void trl_run_sampler_options(const struct trl_run *run, struct trl_sampler_options *ret);
 
 #endif
