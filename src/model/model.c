@@ -246,7 +246,8 @@ static void fill_plan(struct trl_model_plan *ret, const struct trl_model_config 
 }
 
 int trl_model_plan(const struct trl_model_options *opt, struct trl_backend *be, const struct trl_model_capacity *cap,
-    struct trl_model_plan *ret, struct trl_model_info *ret_info, int64_t *ret_n_params, struct trl_err *err)
+    struct trl_model_plan *ret, struct trl_model_info *ret_info,
+    int (*visit)(void *ctx, const struct trl_params *params, struct trl_err *err), void *ctx, struct trl_err *err)
 {
     struct opened o = {0};
     struct trl_model_config c = {0};
@@ -265,8 +266,9 @@ int trl_model_plan(const struct trl_model_options *opt, struct trl_backend *be, 
         fill_plan(ret, &c, &lay, &o.types, &buf, cap, be);
         if (ret_info)
             fill_info(ret_info, &c, &lay);
-        if (ret_n_params)
-            *ret_n_params = params.numel;
+        params.dtype = o.types.w;
+        if (visit)
+            rc = visit(ctx, &params, err);
     }
     trl__buffers_free(&buf);
     trl__layout_release(&lay);

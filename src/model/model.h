@@ -82,7 +82,8 @@ void trl_model_free(struct trl_model *m);
 const struct trl_model_info *trl_model_get_info(const struct trl_model *m);
 struct trl_params *trl_model_get_params(struct trl_model *m);
 
-/* Memory for the largest micro-batch. Plan: bytes by category, nothing is allocated (works from config.json alone). */
+/* Memory for the largest micro-batch. Plan: bytes by category, nothing is allocated (works from config.json alone).
+ * visit (may be NULL) sees the parameter table, which has no slabs and is gone afterwards. */
 struct trl_model_capacity {
     int64_t max_tokens;     /* tokens of one micro-batch */
     int64_t max_docs;
@@ -94,7 +95,8 @@ struct trl_model_plan {
     size_t weights, copy, grads, activations, head, scratch, packed; /* bytes */
 };
 int trl_model_plan(const struct trl_model_options *opt, struct trl_backend *be, const struct trl_model_capacity *cap,
-    struct trl_model_plan *ret, struct trl_model_info *ret_info, int64_t *ret_n_params, struct trl_err *err);
+    struct trl_model_plan *ret, struct trl_model_info *ret_info,
+    int (*visit)(void *ctx, const struct trl_params *params, struct trl_err *err), void *ctx, struct trl_err *err);
 int trl_model_prepare(struct trl_model *m, const struct trl_model_capacity *cap, struct trl_err *err);
 
 /* One micro-batch. Host pointers, borrowed until the next forward. */

@@ -277,7 +277,7 @@ static int judge(struct trl_loop *l, const json_t *record, bool *ret_best, struc
     bool driven = trl_schedule_is_metric_driven(&l->schedule);
     if (!cfg->metric_for_best_model && !driven)
         return 0;
-    double value;
+    double value = 0;
     int rc = best_metric(l, record, &value, err);
     if (rc)
         return rc;

@@ -30,14 +30,22 @@ static int64_t row_length(const struct trl_config *cfg, const struct trl_model_i
     return -1;
 }
 
-/* A table of parameters without slabs is enough to size the optimiser. */
-static int optimizer_bytes(const struct trl_run *run, int64_t n_params, enum trl_dtype dtype, size_t *ret, struct trl_err *err)
+struct sized {
+    const struct trl_config *cfg;
+    int64_t n_params;
+    enum trl_dtype dtype;
+    size_t optimizer;
+};
+
+/* The optimiser's state follows from the shapes. */
+static int size_optimizer(void *ctx, const struct trl_params *params, struct trl_err *err)
 {
+    struct sized *s = ctx;
     struct trl_optim_config oc;
-    trl_facts_optim_config(run->cfg, &oc);
-    struct trl_param one = {.name = (char *)"all", .shape = {n_params, 0}, .ndim = 1, .numel = n_params, .trainable = true};
-    struct trl_params params = {.items = &one, .n = 1, .numel = n_params, .slab_elems = n_params, .dtype = dtype};
-    return trl_optim_plan(&oc, &params, ret, err);
+    trl_facts_optim_config(s->cfg, &oc);
+    s->n_params = params->numel;
+    s->dtype = params->dtype;
+    return trl_optim_plan(&oc, params, &s->optimizer, err);
 }
 
 static double machine_bytes(void)
@@ -68,10 +76,10 @@ int trl_run_plan(struct trl_run *run, struct trl_err *err)
     struct trl_model_options opt;
     trl_run_model_options(run, &opt);
     struct trl_model_info info;
-    int64_t n_params;
+    struct sized sized = {.cfg = cfg};
     struct trl_model_capacity cap = {.max_tokens = 1, .max_docs = 1, .max_position = 1, .training = true};
     struct trl_model_plan plan;
-    rc = trl_model_plan(&opt, run->be, &cap, &plan, &info, &n_params, err);
+    rc = trl_model_plan(&opt, run->be, &cap, &plan, &info, NULL, NULL, err);
     int64_t length = rc ? -1 : row_length(cfg, &info, err);
     if (length < 0)
         return rc ? rc : TRL_E_USAGE;
@@ -85,12 +93,7 @@ int trl_run_plan(struct trl_run *run, struct trl_err *err)
         .training = true,
         .checkpointing = cfg->gradient_checkpointing,
     };
-    rc = trl_model_plan(&opt, run->be, &cap, &plan, &info, &n_params, err);
-    if (rc)
-        return rc;
-    enum trl_dtype dtype = plan.dtype;
-    size_t optimizer = 0;
-    rc = optimizer_bytes(run, n_params, dtype, &optimizer, err);
+    rc = trl_model_plan(&opt, run->be, &cap, &plan, &info, size_optimizer, &sized, err);
     if (rc)
         return rc;
     double program = (double)trl_clock_peak_rss();
@@ -98,7 +101,7 @@ int trl_run_plan(struct trl_run *run, struct trl_err *err)
         {"weights", (double)plan.weights},
         {"weights rounded for products", (double)plan.copy},
         {"gradients", (double)plan.grads},
-        {"optimiser state", (double)optimizer},
+        {"optimiser state", (double)sized.optimizer},
         {"activations", (double)plan.activations},
         {"head and loss, one chunk", (double)plan.head},
         {"work space", (double)plan.scratch},
@@ -106,9 +109,9 @@ int trl_run_plan(struct trl_run *run, struct trl_err *err)
         {"program, libraries, tokenizer", program},
     };
     double total = 0;
-    printf("model: %s, %lld parameters, %lld layers, hidden %lld, vocabulary %lld\n", info.model_type, (long long)n_params,
+    printf("model: %s, %lld parameters, %lld layers, hidden %lld, vocabulary %lld\n", info.model_type, (long long)sized.n_params,
         (long long)info.n_layers, (long long)info.hidden_size, (long long)info.vocab_size);
-    printf("types: weights %s, products %s; backend: %s\n", trl_dtype_name(dtype), trl_dtype_name(run->compute),
+    printf("types: weights %s, products %s; backend: %s\n", trl_dtype_name(sized.dtype), trl_dtype_name(run->compute),
         run->be->describe(run->be));
     print_batches(cfg, world, length);
     printf("memory of a process, rows of %lld tokens:\n", (long long)length);
