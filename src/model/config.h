@@ -62,6 +62,7 @@ struct trl_model_config {
     enum trl_norm_kind norm;
     enum trl_act act;
     bool gated, qkv_bias, o_bias, mlp_bias, qk_norm, post_norms, learned_positions, tied;
+    bool counts_first_label; /* trl_model_info */
     double embd_dropout, resid_dropout, attn_dropout;
     struct trl_rope_config ropes[TRL_MODEL_MAX_ROPES];
     int n_ropes;

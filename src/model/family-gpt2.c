@@ -26,7 +26,7 @@ static void gpt2_read(struct trl_config_reader *r, struct trl_model_config *c)
     c->eos_id = (int)trl__cfg_int(r, "eos_token_id", 50256, 0, INT32_MAX);
     c->pad_id = (int)trl__cfg_int(r, "pad_token_id", -1, 0, INT32_MAX);
     c->norm = TRL_NORM_LAYER;
-    c->qkv_bias = c->o_bias = c->mlp_bias = c->learned_positions = true;
+    c->qkv_bias = c->o_bias = c->mlp_bias = c->learned_positions = c->counts_first_label = true;
     trl__cfg_act(r, c, "activation_function", "gelu_new");
     if (trl__cfg_bool(r, "add_cross_attention", false))
         trl__problem(r->p, TRL_E_UNSUPPORTED, "add_cross_attention true is not supported");

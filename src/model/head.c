@@ -154,13 +154,15 @@ static void chunk_xent(struct trl_model *m, const struct trl_head_args *args, co
         .softcap = (float)m->cfg.final_softcap, .logits_dtype = m->types.act};
     if (!args->mean_logp && !args->want_mean)
         a.stats.mean_logp = NULL;
-    if (args->want_grad) {
+    if (args->coef) {
         a.coef = on_stats;
         a.coef_ctx = &ctx;
+        a.stats.mean_logp = b->mean_logp;
+    }
+    if (args->want_grad) {
         a.d_logp = b->d_logp;
         a.d_entropy = args->want_entropy_grad ? b->d_entropy : NULL;
         a.d_mean = args->want_mean ? b->d_mean : NULL;
-        a.stats.mean_logp = b->mean_logp;
     }
     if (m->rc == 0)
         m->rc = m->be->copy_in(m->be, b->targets, targets, (size_t)n * sizeof(int32_t));

@@ -49,6 +49,7 @@ static void fill_info(struct trl_model_info *f, const struct trl_model_config *c
 {
     *f = (struct trl_model_info){.vocab_size = c->vocab, .hidden_size = c->hidden, .n_layers = c->layers,
         .max_positions = c->max_positions, .tied = c->tied, .learned_positions = c->learned_positions,
+        .counts_first_label = c->counts_first_label,
         .bos_id = c->bos_id, .eos_id = c->eos_id, .pad_id = c->pad_id};
     snprintf(f->model_type, sizeof(f->model_type), "%s", c->family->model_type);
     for (int i = 0; i < l->params->n; i++)

@@ -60,6 +60,7 @@ struct trl_model_info {
     char model_type[32];
     int64_t vocab_size, hidden_size, n_layers, max_positions; /* max_positions: 0 = none */
     bool tied, learned_positions;
+    bool counts_first_label; /* transformers' Trainer counts a row's first label for the loss divisor, too (GPT-2) */
     int bos_id, eos_id, pad_id;     /* of config.json / generation_config.json, -1: none (first of a list) */
     double flops_per_token;         /* forward, matmuls without attention scores: 2 * multiplying parameters */
     double flops_per_token_ctx;     /* forward, per token and visible key: 4 * heads * head_dim * layers */
@@ -112,8 +113,8 @@ int trl_model_forward(struct trl_model *m, const struct trl_tokens *tokens, bool
 
 /* The head, chunk by chunk; logits of a step never exist as a whole. targets[n]: the label that token t predicts, < 0: none.
  * Only tokens with a target >= 0 are computed. Stats arrays have n entries (any may be NULL): entries without a target are 0.
- * With want_grad the head's backward runs in the same pass: for each chunk `coef` gets the stats of `count` scored tokens
- * (first..: their indices into the micro-batch in token_index) and fills d_logp/d_mean (and d_entropy); NULL arrays are zeros. */
+ * For each chunk `coef` (may be NULL) gets the stats of `count` scored tokens (their indices into the micro-batch in token_index). With
+ * want_grad the head's backward runs in the same pass, and coef fills d_logp/d_mean (and d_entropy), which are zeroed. */
 struct trl_head_chunk {
     int64_t count;
     const int32_t *token_index; /* [count] */

@@ -2,6 +2,7 @@
 #include "optim/optim.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -49,30 +50,41 @@ int trl_optim_plan(const struct trl_optim_config *cfg, const struct trl_params *
     return 0;
 }
 
-/* Join neighbours of one group; the gaps between them hold zeros everywhere and stay zero, except in an Adam step with
- * epsilon 0 (0/0). */
+static int by_offset(const void *a, const void *b)
+{
+    const struct trl_param *x = *(const struct trl_param *const *)a, *y = *(const struct trl_param *const *)b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Join parameters of one group that are neighbours in the slab, whose order is the model's own; the gaps between them hold
+ * zeros everywhere and stay zero, except in an Adam step with epsilon 0 (0/0). */
 static int make_runs(struct trl_optim *o, struct trl_err *err)
 {
     const struct trl_params *params = o->params;
     bool join = !(o->rule.kind == TRL_OPTIM_ADAMW && o->cfg.eps == 0);
+    const struct trl_param **order = trl_malloc_array((size_t)params->n + 1, sizeof(*order));
     o->runs = trl_malloc_array((size_t)params->n + 1, sizeof(*o->runs));
-    if (!o->runs)
+    if (!o->runs || !order) {
+        trl_free(order);
         return trl_fail_nomem(err, (size_t)params->n * sizeof(*o->runs), "optimiser runs");
+    }
+    for (int i = 0; i < params->n; i++)
+        order[i] = &params->items[i];
+    qsort(order, (size_t)params->n, sizeof(*order), by_offset);
     bool open = false; /* the last run ends at the parameter before this one */
     for (int i = 0; i < params->n; i++) {
-        const struct trl_param *p = &params->items[i];
-        if (!p->trainable) {
-            open = false;
-            continue;
-        }
+        const struct trl_param *p = order[i];
         bool decay = p->decay && o->cfg.weight_decay != 0;
         struct trl__optim_run *last = open && join ? &o->runs[o->n_runs - 1] : NULL;
-        if (last && last->decay == decay && p->offset >= last->offset + last->n)
+        open = p->trainable;
+        if (!p->trainable)
+            continue;
+        if (last && last->decay == decay)
             last->n = p->offset + p->numel - last->offset;
         else
             o->runs[o->n_runs++] = (struct trl__optim_run){p->offset, p->numel, decay};
-        open = true;
     }
+    trl_free(order);
     return 0;
 }
 

@@ -8,7 +8,6 @@
 #include "base/fileio.h"
 #include "base/log.h"
 #include "comm/node.h"
-#include "data/tpl-known.h"
 
 static bool given(const char *s)
 {
@@ -104,12 +103,9 @@ static int open_template(struct trl_run *run, struct trl_err *err)
     }
     rc = trl_template_compile(&run->tpl, source, strlen(source), name, err);
     if (rc == 0 && cfg->assistant_only_loss && !trl_template_has_generation(run->tpl)) {
-        struct trl_template *training = NULL;
-        rc = trl_template_training_variant(source, &training, err);
-        if (rc == 0) {
-            trl_template_free(run->tpl);
-            run->tpl = training;
-        }
+        rc = trl_fail(err, TRL_E_UNSUPPORTED,
+            "assistant_only_loss: %s does not mark the assistant's turns with {%% generation %%}; give one that does with "
+            "chat_template_path (see share/templates/chat)", name);
     }
     if (!run->tpl_source)
         trl_free(source);

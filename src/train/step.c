@@ -28,6 +28,18 @@ static int collate(struct trl_loop *l, int64_t epoch, int64_t micro, int64_t *re
     return trl_batch_collate(&l->batch, run->train_data, l->rows, n, l->pad_multiple, err);
 }
 
+/* transformers shifts labels before it counts them if the model's class name says ForCausalLM, which GPT2LMHeadModel's does not. */
+static double batch_items(const struct trl_loop *l)
+{
+    const struct trl_batch *b = &l->batch;
+    if (!trl_model_get_info(l->run->model)->counts_first_label)
+        return (double)b->n_items;
+    int64_t n = 0;
+    for (int64_t i = 0; i < b->n; i++)
+        n += b->labels[i] != TRL_IGNORE_LABEL;
+    return (double)n;
+}
+
 /* The divisor of the window's losses: labels that count, over micro-batches and, if asked, ranks. */
 static int count_items(struct trl_loop *l, int64_t epoch, int64_t first, int64_t n, struct trl_norm *ret, struct trl_err *err)
 {
@@ -37,7 +49,7 @@ static int count_items(struct trl_loop *l, int64_t epoch, int64_t first, int64_t
         int rc = collate(l, epoch, first + i, NULL, err);
         if (rc)
             return rc;
-        items += (double)l->batch.n_items;
+        items += batch_items(l);
     }
     bool global = l->cfg->average_tokens_across_devices;
     if (global && comm->world > 1) {
