@@ -91,7 +91,8 @@ static int train(struct trl_run *run, struct trl_config *cfg, int argc, char **a
     trl_phases_mark(&run->phases, "config");
     if (early_mode(run, cfg, &rc, err))
         return rc;
-    rc = open_ranks(run, argv, err);
+    rc = trl_config_require(cfg, err);
+    rc = rc ? rc : open_ranks(run, argv, err);
     rc = together(run, trl_run_locate, rc, err);
     rc = together(run, trl_run_open_backend, rc, err);
     rc = together(run, trl_run_open_text, rc, err);

@@ -8,6 +8,7 @@
 #include "base/fileio.h"
 #include "base/log.h"
 #include "comm/node.h"
+#include "data/tpl-known.h"
 
 static bool given(const char *s)
 {
@@ -103,9 +104,14 @@ static int open_template(struct trl_run *run, struct trl_err *err)
     }
     rc = trl_template_compile(&run->tpl, source, strlen(source), name, err);
     if (rc == 0 && cfg->assistant_only_loss && !trl_template_has_generation(run->tpl)) {
-        rc = trl_fail(err, TRL_E_UNSUPPORTED,
-            "assistant_only_loss: %s does not mark the assistant's turns with {%% generation %%}; give one that does with "
-            "chat_template_path (see share/templates/chat)", name);
+        /* TRL trains with the variant and saves the template that was given */
+        char *variant = NULL;
+        rc = trl_template_training_source(&variant, source, err);
+        trl_template_free(run->tpl);
+        run->tpl = NULL;
+        if (rc == 0)
+            rc = trl_template_compile(&run->tpl, variant, strlen(variant), "the training template", err);
+        trl_free(variant);
     }
     if (!run->tpl_source)
         trl_free(source);

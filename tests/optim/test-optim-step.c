@@ -62,9 +62,10 @@ static void run_case(const char *backend, const json_t *c, double loss_scale)
     put(t, f.params.weights, &f.items[0], json_object_get(c, "a"), 1);
     put(t, f.params.weights, &f.items[1], json_object_get(c, "b"), 1);
     assert_trl_ok(trl_optim_new(&o, f.be, &f.params, &cfg, &err), &err);
-    uint64_t calls = trl_alloc_calls();
+    uint64_t calls = 0; /* after the first step: the backend's work space grows when it is first used */
     json_array_foreach(json_object_get(c, "steps"), k, s)
     {
+        calls = k == 1 ? trl_alloc_calls() : calls;
         /* bfloat16: exact for AdamW and Adafactor; torch's add(alpha) rounds alpha itself, so SGD and Lion may be an ulp off */
         bool loose = t == TRL_DTYPE_BF16 && (!strcmp(cfg.name, "sgd") || !strcmp(cfg.name, "lion_32bit"));
         double norm, want = number(s, "norm"), limit = loose ? 0.008 : 2e-6;
@@ -77,7 +78,8 @@ static void run_case(const char *backend, const json_t *c, double loss_scale)
         compare(t, f.params.weights, &f.items[0], json_object_get(s, "a"), limit, what, k);
         compare(t, f.params.weights, &f.items[1], json_object_get(s, "b"), limit, what, k);
     }
-    assert_int_equal(trl_alloc_calls(), calls);
+    if (k > 1)
+        assert_int_equal(trl_alloc_calls(), calls);
     assert_int_equal(trl_optim_steps(o), (int)k);
     for (int i = 0; i < VEC; i++)
         assert_true(trl_dtype_load(t, trl_param_at(f.params.weights, t, &f.items[2]), (size_t)i) == 7);
