@@ -289,6 +289,14 @@ int tpl_intern(struct tpl_parser *p, const char *name, uint32_t *ret);
 bool tpl_at_name(const struct tpl_parser *p, const char *name);
 bool tpl_skip_name(struct tpl_parser *p, const char *name);
 int tpl_expect(struct tpl_parser *p, enum tpl_token_kind kind);
+bool tpl_skip(struct tpl_parser *p, enum tpl_token_kind kind);
+int tpl_deeper(struct tpl_parser *p); /* one level of nesting more; the caller takes it back from p->depth */
+int tpl_parse_nomem(struct tpl_parser *p) __attribute__((cold));
+int tpl_node_make(struct tpl_parser *p, enum tpl_node_kind kind, const struct tpl_token *at, struct tpl_node *a,
+    struct tpl_node *b, struct tpl_node **ret);
+int tpl_parse_primary(struct tpl_parser *p, struct tpl_node **ret);
+int tpl_parse_postfix(struct tpl_parser *p, struct tpl_node *n, struct tpl_node **ret);
+int tpl_parse_filter_expr(struct tpl_parser *p, struct tpl_node *n, struct tpl_node **ret);
 
 /* ---- rendering ---- */
 

@@ -12,6 +12,8 @@ static utf8proc_category_t category(unsigned cp)
 
 bool tpl_is_cased(unsigned cp)
 {
+    if (cp < 0x80)
+        return (cp | 32) >= 'a' && (cp | 32) <= 'z';
     utf8proc_category_t c = category(cp);
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
@@ -27,6 +29,11 @@ void tpl_case_put(struct trl_str *out, unsigned cp, enum tpl_case how)
         {0xFB02, "FL", "Fl"}, {0xFB03, "FFI", "Ffi"}, {0xFB04, "FFL", "Ffl"}, {0xFB05, "ST", "St"},
         {0xFB06, "ST", "St"}, {0x587, "\u0535\u0552", "\u0535\u0582"},
     };
+    if (cp < 0x80) {
+        bool letter = tpl_is_cased(cp);
+        trl_str_putc(out, (char)(!letter ? cp : how == TPL_CASE_LOWER ? cp | 32 : cp & ~32u));
+        return;
+    }
     if (how == TPL_CASE_LOWER) {
         if (cp == 0x130)
             trl_str_puts(out, "i\xcc\x87");
@@ -34,7 +41,7 @@ void tpl_case_put(struct trl_str *out, unsigned cp, enum tpl_case how)
             trl_str_put_utf8(out, (unsigned)utf8proc_tolower((utf8proc_int32_t)cp));
         return;
     }
-    for (size_t i = 0; cp >= 0x80 && i < sizeof(special) / sizeof(special[0]); i++) {
+    for (size_t i = 0; i < sizeof(special) / sizeof(special[0]); i++) {
         if (special[i].cp == cp) {
             trl_str_puts(out, how == TPL_CASE_TITLE ? special[i].title : special[i].upper);
             return;
