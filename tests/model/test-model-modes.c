@@ -276,6 +276,26 @@ static void memory(void **state)
         }
 }
 
+/* After the first step nothing is allocated, whatever is scored. */
+static void no_allocation(void **state)
+{
+    for (int i = 0; model_test_names[i]; i++)
+        for (int k = 0; k < 4; k++) {
+            struct model_test t;
+            struct model_test_batch b;
+            model_test_open(&t, "cpu", model_test_names[i], modes[k].dtype, modes[k].compute, true, k % 2);
+            model_test_batch_open(&b, &t, "batch_right");
+            model_test_step(&t, &b);
+            uint64_t calls = trl_alloc_calls();
+            model_test_step(&t, &b);
+            b.targets[3] = -1;
+            model_test_step(&t, &b);
+            assert_int_equal(trl_alloc_calls(), calls);
+            model_test_batch_close(&b);
+            model_test_close(&t);
+        }
+}
+
 static void bad_tokens(void **state)
 {
     struct model_test t;
@@ -357,6 +377,7 @@ int main(void)
         cmocka_unit_test(frozen),
         cmocka_unit_test(ready_order),
         cmocka_unit_test(memory),
+        cmocka_unit_test(no_allocation),
         cmocka_unit_test(bad_tokens),
         cmocka_unit_test(nothing_scored),
     };
