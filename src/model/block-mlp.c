@@ -12,12 +12,21 @@ static void activation(struct trl_model *m, const struct trl_saved *s)
 {
     int64_t i = m->cfg.inter, ld = m->cfg.gated ? 2 * i : i;
     if (m->rc == 0)
-        m->rc = m->be->ops.act(m->be, &(struct trl_op_act){.rows = m->n, .cols = i, .ld_gate = ld, .ld_up = ld, .ld_y = i,
-            .gate = s->up, .up = m->cfg.gated ? at(m, s->up, i) : NULL, .y = m->buf.w1, .act = m->cfg.act,
-            .dtype = m->types.act});
+        m->rc = m->be->ops.act(m->be,
+            &(struct trl_op_act){.rows = m->n,
+                .cols = i,
+                .ld_gate = ld,
+                .ld_up = ld,
+                .ld_y = i,
+                .gate = s->up,
+                .up = m->cfg.gated ? at(m, s->up, i) : NULL,
+                .y = m->buf.w1,
+                .act = m->cfg.act,
+                .dtype = m->types.act});
 }
 
-void trl__mlp_forward(struct trl_model *m, int layer, struct trl_saved *s, void *x_out, bool recompute)
+void trl__mlp_forward(
+    struct trl_model *m, int layer, struct trl_saved *s, void *x_out, bool recompute)
 {
     const struct trl_layer *y = &m->lay.layers[layer];
     trl__norm_forward(m, &y->norm2, s->mid, m->types.res, m->buf.norm, s->stat2);
@@ -41,14 +50,28 @@ void trl__mlp_backward(struct trl_model *m, int layer, struct trl_saved *s)
     const struct trl_layer *y = &m->lay.layers[layer];
     int64_t i = m->cfg.inter, ld = m->cfg.gated ? 2 * i : i;
     void *up = m->cfg.gated ? at(m, s->up, i) : NULL;
-    const void *dy = trl__branch_grad(m, layer, &y->post2, s->down_out, s->stat_post2, TRL_DROP_MLP_OUT);
+    const void *dy =
+        trl__branch_grad(m, layer, &y->post2, s->down_out, s->stat_post2, TRL_DROP_MLP_OUT);
     activation(m, s);
     trl__linear_backward(m, &y->down, dy, m->buf.w1, m->buf.w2);
     if (m->rc == 0)
-        m->rc = m->be->ops.act_bwd(m->be, &(struct trl_op_act_bwd){.rows = m->n, .cols = i, .ld_gate = ld, .ld_up = ld,
-            .ld_dy = i, .ld_d_gate = ld, .ld_d_up = ld, .gate = s->up, .up = up, .dy = m->buf.w2, .d_gate = s->up,
-            .d_up = up, .act = m->cfg.act, .dtype = m->types.act});
+        m->rc = m->be->ops.act_bwd(m->be,
+            &(struct trl_op_act_bwd){.rows = m->n,
+                .cols = i,
+                .ld_gate = ld,
+                .ld_up = ld,
+                .ld_dy = i,
+                .ld_d_gate = ld,
+                .ld_d_up = ld,
+                .gate = s->up,
+                .up = up,
+                .dy = m->buf.w2,
+                .d_gate = s->up,
+                .d_up = up,
+                .act = m->cfg.act,
+                .dtype = m->types.act});
     trl__norm_forward(m, &y->norm2, s->mid, m->types.res, m->buf.norm, s->stat2);
     trl__linear_backward(m, &y->up, s->up, m->buf.norm, m->buf.t);
-    trl__norm_backward(m, &y->norm2, s->mid, m->types.res, m->buf.t, m->types.act, s->stat2, m->buf.d_x, true);
+    trl__norm_backward(
+        m, &y->norm2, s->mid, m->types.res, m->buf.t, m->types.act, s->stat2, m->buf.d_x, true);
 }

@@ -31,8 +31,8 @@ static int64_t head_chunk(const struct trl_model_config *c, int64_t max_tokens)
     return n < max_tokens ? n : max_tokens;
 }
 
-static void cut_saved(struct cut *k, struct trl_saved *s, const struct trl_model_config *c, const struct trl_types *t,
-    int64_t n)
+static void cut_saved(struct cut *k, struct trl_saved *s, const struct trl_model_config *c,
+    const struct trl_types *t, int64_t n)
 {
     size_t act = trl_dtype_size(t->act), res = trl_dtype_size(t->res);
     int64_t stats = c->norm == TRL_NORM_LAYER ? 2 : 1;
@@ -50,15 +50,16 @@ static void cut_saved(struct cut *k, struct trl_saved *s, const struct trl_model
     s->stat_qk = c->qk_norm ? take(k, n, c->heads + c->kv_heads, 4) : NULL;
 }
 
-static void cut_head(struct cut *k, struct trl_buffers *b, const struct trl_model_config *c, const struct trl_types *t,
-    const struct trl_model_capacity *cap)
+static void cut_head(struct cut *k, struct trl_buffers *b, const struct trl_model_config *c,
+    const struct trl_types *t, const struct trl_model_capacity *cap)
 {
     int64_t n = b->head_chunk = head_chunk(c, cap->max_tokens);
     b->logits = take(k, n, c->vocab, trl_dtype_size(t->act));
     b->h_rows = take(k, n, c->hidden, trl_dtype_size(t->act));
     b->dh_rows = cap->training ? take(k, n, c->hidden, trl_dtype_size(t->res)) : NULL;
     b->targets = take(k, n, 1, 4);
-    float **arrays[] = {&b->logp, &b->entropy, &b->mean_logp, &b->d_logp, &b->d_entropy, &b->d_mean};
+    float **arrays[] = {
+        &b->logp, &b->entropy, &b->mean_logp, &b->d_logp, &b->d_entropy, &b->d_mean};
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
         *arrays[i] = take(k, n, 1, 4);
     b->hit = take(k, n, 1, 1);
@@ -88,8 +89,8 @@ static void cut_scratch(struct cut *k, struct trl_buffers *b, const struct trl_m
     }
 }
 
-size_t trl__buffers_cut(struct trl_buffers *b, const struct trl_model_config *c, const struct trl_types *types,
-    const struct trl_model_capacity *cap, void *base)
+size_t trl__buffers_cut(struct trl_buffers *b, const struct trl_model_config *c,
+    const struct trl_types *types, const struct trl_model_capacity *cap, void *base)
 {
     struct cut k = {base, 0};
     for (int64_t i = 0; i < b->n_x; i++)
@@ -105,8 +106,8 @@ size_t trl__buffers_cut(struct trl_buffers *b, const struct trl_model_config *c,
     return k.used;
 }
 
-int trl__buffers_new(struct trl_buffers *b, const struct trl_model_config *c, const struct trl_model_capacity *cap,
-    struct trl_err *err)
+int trl__buffers_new(struct trl_buffers *b, const struct trl_model_config *c,
+    const struct trl_model_capacity *cap, struct trl_err *err)
 {
     *b = (struct trl_buffers){0};
     b->n_saved = cap->training && !cap->checkpointing ? c->layers : 1;

@@ -27,7 +27,8 @@ static const char *shown(const json_t *j, char buf[64])
     return buf;
 }
 
-int64_t trl__cfg_int(struct trl_config_reader *r, const char *key, int64_t def, int64_t min, int64_t max)
+int64_t trl__cfg_int(
+    struct trl_config_reader *r, const char *key, int64_t def, int64_t min, int64_t max)
 {
     const json_t *j = json_object_get(r->root, key);
     char buf[64];
@@ -35,14 +36,15 @@ int64_t trl__cfg_int(struct trl_config_reader *r, const char *key, int64_t def, 
         return def;
     double v = json_number_value(j);
     if (!json_is_number(j) || v != floor(v) || !(v >= (double)min && v <= (double)max)) {
-        trl__problem(r->p, TRL_E_RANGE, "%s is %s, a whole number from %lld to %lld is allowed", key, shown(j, buf),
-            (long long)min, (long long)max);
+        trl__problem(r->p, TRL_E_RANGE, "%s is %s, a whole number from %lld to %lld is allowed",
+            key, shown(j, buf), (long long)min, (long long)max);
         return def;
     }
     return (int64_t)v;
 }
 
-double trl__cfg_num(struct trl_config_reader *r, const char *key, double def, double min, double max)
+double trl__cfg_num(
+    struct trl_config_reader *r, const char *key, double def, double min, double max)
 {
     const json_t *j = json_object_get(r->root, key);
     char buf[64];
@@ -50,7 +52,8 @@ double trl__cfg_num(struct trl_config_reader *r, const char *key, double def, do
         return def;
     double v = json_number_value(j);
     if (!json_is_number(j) || !(v >= min && v <= max)) {
-        trl__problem(r->p, TRL_E_RANGE, "%s is %s, a number from %g to %g is allowed", key, shown(j, buf), min, max);
+        trl__problem(r->p, TRL_E_RANGE, "%s is %s, a number from %g to %g is allowed", key,
+            shown(j, buf), min, max);
         return def;
     }
     return v;
@@ -107,36 +110,45 @@ static void refuse_unsupported(struct trl_config_reader *r)
     static const char *const objects[] = {"quantization_config", "compression_config"};
     for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++)
         if (!trl__cfg_is_null(r, objects[i]))
-            trl__problem(r->p, TRL_E_UNSUPPORTED, "%s: quantised weights are not supported, take the float model",
-                objects[i]);
-    static const char *const flags[] = {"use_bidirectional_attention", "add_cross_attention", "is_encoder_decoder"};
+            trl__problem(r->p, TRL_E_UNSUPPORTED,
+                "%s: quantised weights are not supported, take the float model", objects[i]);
+    static const char *const flags[] = {
+        "use_bidirectional_attention", "add_cross_attention", "is_encoder_decoder"};
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
         if (json_is_true(json_object_get(r->root, flags[i])))
             trl__problem(r->p, TRL_E_UNSUPPORTED, "%s true is not supported", flags[i]);
     if (trl__cfg_num(r, "partial_rotary_factor", 1, 0, 1) != 1)
-        trl__problem(r->p, TRL_E_UNSUPPORTED, "partial_rotary_factor other than 1 is not supported");
+        trl__problem(
+            r->p, TRL_E_UNSUPPORTED, "partial_rotary_factor other than 1 is not supported");
 }
 
-void trl__cfg_common(struct trl_config_reader *r, struct trl_model_config *c, const struct trl_model_config *def)
+void trl__cfg_common(
+    struct trl_config_reader *r, struct trl_model_config *c, const struct trl_model_config *def)
 {
     c->vocab = trl__cfg_int(r, "vocab_size", def->vocab, 1, 1 << 24);
     c->hidden = trl__cfg_int(r, "hidden_size", def->hidden, 1, 1 << 20);
     c->inter = trl__cfg_int(r, "intermediate_size", def->inter, 1, 1 << 22);
     c->layers = trl__cfg_int(r, "num_hidden_layers", def->layers, 1, 4096);
     c->heads = trl__cfg_int(r, "num_attention_heads", def->heads, 1, 4096);
-    c->kv_heads = trl__cfg_int(r, "num_key_value_heads", def->kv_heads ? def->kv_heads : c->heads, 1, 4096);
-    if (json_object_get(r->root, "num_key_value_heads") && trl__cfg_is_null(r, "num_key_value_heads"))
+    c->kv_heads =
+        trl__cfg_int(r, "num_key_value_heads", def->kv_heads ? def->kv_heads : c->heads, 1, 4096);
+    if (json_object_get(r->root, "num_key_value_heads") &&
+        trl__cfg_is_null(r, "num_key_value_heads"))
         c->kv_heads = c->heads;
     c->max_positions = trl__cfg_int(r, "max_position_embeddings", def->max_positions, 1, INT32_MAX);
-    c->head_dim = trl__cfg_int(r, "head_dim", def->head_dim ? def->head_dim : c->hidden / c->heads, 1, 4096);
+    c->head_dim =
+        trl__cfg_int(r, "head_dim", def->head_dim ? def->head_dim : c->hidden / c->heads, 1, 4096);
     if (trl__cfg_is_null(r, "head_dim") && !def->head_dim && c->hidden % c->heads != 0)
-        trl__problem(r->p, TRL_E_DATA, "hidden_size %lld is no multiple of num_attention_heads %lld",
-            (long long)c->hidden, (long long)c->heads);
+        trl__problem(r->p, TRL_E_DATA,
+            "hidden_size %lld is no multiple of num_attention_heads %lld", (long long)c->hidden,
+            (long long)c->heads);
     if (c->heads % c->kv_heads != 0)
-        trl__problem(r->p, TRL_E_DATA, "num_attention_heads %lld is no multiple of num_key_value_heads %lld",
+        trl__problem(r->p, TRL_E_DATA,
+            "num_attention_heads %lld is no multiple of num_key_value_heads %lld",
             (long long)c->heads, (long long)c->kv_heads);
     if (c->head_dim % 2 != 0)
-        trl__problem(r->p, TRL_E_DATA, "head_dim %lld is odd, rotary positions need pairs", (long long)c->head_dim);
+        trl__problem(r->p, TRL_E_DATA, "head_dim %lld is odd, rotary positions need pairs",
+            (long long)c->head_dim);
     c->eps = trl__cfg_num(r, "rms_norm_eps", def->eps, 0, 1);
     c->init_range = trl__cfg_num(r, "initializer_range", 0.02, 0, 1e3);
     c->attn_dropout = trl__cfg_num(r, "attention_dropout", 0, 0, 1);
@@ -148,13 +160,15 @@ void trl__cfg_common(struct trl_config_reader *r, struct trl_model_config *c, co
     refuse_unsupported(r);
 }
 
-void trl__cfg_act(struct trl_config_reader *r, struct trl_model_config *c, const char *key, const char *def)
+void trl__cfg_act(
+    struct trl_config_reader *r, struct trl_model_config *c, const char *key, const char *def)
 {
     static const struct {
         const char *name;
         enum trl_act act;
-    } acts[] = {{"silu", TRL_ACT_SILU}, {"swish", TRL_ACT_SILU}, {"gelu", TRL_ACT_GELU}, {"relu", TRL_ACT_RELU},
-        {"gelu_new", TRL_ACT_GELU_TANH}, {"gelu_pytorch_tanh", TRL_ACT_GELU_TANH}};
+    } acts[] = {{"silu", TRL_ACT_SILU}, {"swish", TRL_ACT_SILU}, {"gelu", TRL_ACT_GELU},
+        {"relu", TRL_ACT_RELU}, {"gelu_new", TRL_ACT_GELU_TANH},
+        {"gelu_pytorch_tanh", TRL_ACT_GELU_TANH}};
     const char *name = trl__cfg_str(r, key, def);
     for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++)
         if (strcmp(acts[i].name, name) == 0) {
@@ -162,7 +176,8 @@ void trl__cfg_act(struct trl_config_reader *r, struct trl_model_config *c, const
             return;
         }
     trl__problem(r->p, TRL_E_UNSUPPORTED,
-        "%s \"%.40s\" is not supported (silu, swish, gelu, gelu_new, gelu_pytorch_tanh, relu are)", key, name);
+        "%s \"%.40s\" is not supported (silu, swish, gelu, gelu_new, gelu_pytorch_tanh, relu are)",
+        key, name);
 }
 
 bool trl__cfg_layers(struct trl_config_reader *r, struct trl_model_config *c, double scale)
@@ -181,7 +196,8 @@ void trl__cfg_windows(struct trl_config_reader *r, struct trl_model_config *c, i
     bool (*slides)(int64_t layer, int64_t arg), int64_t arg)
 {
     const json_t *types = json_object_get(r->root, "layer_types");
-    if (types && !json_is_null(types) && (!json_is_array(types) || json_array_size(types) != (size_t)c->layers)) {
+    if (types && !json_is_null(types) &&
+        (!json_is_array(types) || json_array_size(types) != (size_t)c->layers)) {
         trl__problem(r->p, TRL_E_DATA, "layer_types is no list of num_hidden_layers = %lld entries",
             (long long)c->layers);
         return;
@@ -193,8 +209,9 @@ void trl__cfg_windows(struct trl_config_reader *r, struct trl_model_config *c, i
             s = t && strcmp(t, "sliding_attention") == 0;
             if (!t || (!s && strcmp(t, "full_attention") != 0)) {
                 trl__problem(r->p, TRL_E_UNSUPPORTED,
-                    "layer_types[%lld] is \"%.40s\" (full_attention and sliding_attention are supported)", (long long)i,
-                    t ? t : "?");
+                    "layer_types[%lld] is \"%.40s\" (full_attention and sliding_attention are "
+                    "supported)",
+                    (long long)i, t ? t : "?");
                 return;
             }
         }
@@ -204,7 +221,8 @@ void trl__cfg_windows(struct trl_config_reader *r, struct trl_model_config *c, i
 
 /* ---- whole files ---- */
 
-/* Gemma 3 of the multimodal kind keeps its language model in text_config. Returns a new reference. */
+/* Gemma 3 of the multimodal kind keeps its language model in text_config. Returns a new reference.
+ */
 static json_t *text_part(json_t *root)
 {
     const char *type = json_string_value(json_object_get(root, "model_type"));
@@ -212,8 +230,8 @@ static json_t *text_part(json_t *root)
     if (!type || strcmp(type, "gemma3") != 0 || !json_is_object(text))
         return json_incref(root);
     json_t *j = json_deep_copy(text);
-    static const char *const carried[] = {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id",
-        "tie_word_embeddings", "initializer_range", "quantization_config"};
+    static const char *const carried[] = {"dtype", "torch_dtype", "bos_token_id", "eos_token_id",
+        "pad_token_id", "tie_word_embeddings", "initializer_range", "quantization_config"};
     for (size_t i = 0; j && i < sizeof(carried) / sizeof(carried[0]); i++) {
         json_t *v = json_object_get(root, carried[i]);
         if (v && !json_object_get(j, carried[i]))
@@ -234,9 +252,11 @@ static void read_dtype(struct trl_config_reader *r, struct trl_model_config *c)
     snprintf(c->dtype, sizeof(c->dtype), "%s", t);
 }
 
-int trl__config_from_json(struct trl_model_config *c, json_t *root, const char *origin, struct trl_err *err)
+int trl__config_from_json(
+    struct trl_model_config *c, json_t *root, const char *origin, struct trl_err *err)
 {
-    *c = (struct trl_model_config){.embed_scale = 1, .pad_id = -1, .bos_id = -1, .eos_id = -1, .pad_row = -1};
+    *c = (struct trl_model_config){
+        .embed_scale = 1, .pad_id = -1, .bos_id = -1, .eos_id = -1, .pad_row = -1};
     struct trl_problems p = {0};
     if (!json_is_object(root))
         return trl_fail(err, TRL_E_PARSE, "%s: not a JSON object", origin);
@@ -256,7 +276,8 @@ int trl__config_from_json(struct trl_model_config *c, json_t *root, const char *
         c->family->read(&r, c);
         read_dtype(&r, c);
         if (c->pad_id >= c->vocab)
-            trl__problem(&p, TRL_E_DATA, "pad_token_id %d is beyond vocab_size %lld", c->pad_id, (long long)c->vocab);
+            trl__problem(&p, TRL_E_DATA, "pad_token_id %d is beyond vocab_size %lld", c->pad_id,
+                (long long)c->vocab);
         c->pad_row = c->pad_id;
     }
     int rc = trl__problems_end(&p, err, origin);

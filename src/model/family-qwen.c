@@ -10,7 +10,8 @@ static bool from_layer(int64_t layer, int64_t first)
 static void qwen_windows(struct trl_config_reader *r, struct trl_model_config *c)
 {
     bool use = trl__cfg_bool(r, "use_sliding_window", false);
-    int64_t window = trl__cfg_int(r, "sliding_window", json_object_get(r->root, "sliding_window") ? 0 : 4096, 1, INT32_MAX);
+    int64_t window = trl__cfg_int(
+        r, "sliding_window", json_object_get(r->root, "sliding_window") ? 0 : 4096, 1, INT32_MAX);
     int64_t first = trl__cfg_int(r, "max_window_layers", 28, 0, INT32_MAX);
     if (trl__cfg_layers(r, c, 0))
         trl__cfg_windows(r, c, use ? window : 0, from_layer, first);
@@ -18,8 +19,17 @@ static void qwen_windows(struct trl_config_reader *r, struct trl_model_config *c
 
 static void qwen2_read(struct trl_config_reader *r, struct trl_model_config *c)
 {
-    static const struct trl_model_config def = {.vocab = 151936, .hidden = 4096, .inter = 22016, .layers = 32,
-        .heads = 32, .kv_heads = 32, .max_positions = 32768, .eps = 1e-6, .bos_id = -1, .eos_id = -1, .pad_id = -1};
+    static const struct trl_model_config def = {.vocab = 151936,
+        .hidden = 4096,
+        .inter = 22016,
+        .layers = 32,
+        .heads = 32,
+        .kv_heads = 32,
+        .max_positions = 32768,
+        .eps = 1e-6,
+        .bos_id = -1,
+        .eos_id = -1,
+        .pad_id = -1};
     trl__cfg_common(r, c, &def);
     trl__cfg_act(r, c, "hidden_act", "silu");
     c->gated = c->qkv_bias = true;
@@ -39,9 +49,18 @@ const struct trl_family trl__family_qwen2 = {
 
 static void qwen3_read(struct trl_config_reader *r, struct trl_model_config *c)
 {
-    static const struct trl_model_config def = {.vocab = 151936, .hidden = 4096, .inter = 22016, .layers = 32,
-        .heads = 32, .kv_heads = 32, .head_dim = 128, .max_positions = 32768, .eps = 1e-6, .bos_id = -1,
-        .eos_id = -1, .pad_id = -1};
+    static const struct trl_model_config def = {.vocab = 151936,
+        .hidden = 4096,
+        .inter = 22016,
+        .layers = 32,
+        .heads = 32,
+        .kv_heads = 32,
+        .head_dim = 128,
+        .max_positions = 32768,
+        .eps = 1e-6,
+        .bos_id = -1,
+        .eos_id = -1,
+        .pad_id = -1};
     trl__cfg_common(r, c, &def);
     trl__cfg_act(r, c, "hidden_act", "silu");
     c->gated = c->qk_norm = true;

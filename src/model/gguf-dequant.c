@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Block formats. Notation: d, m are f16 scale and minimum. In the 32-element types byte j (0..15) of the nibbles holds element
- * j in its low half and element j + 16 in its high half.
- *   Q4_0 d(q-8) | Q4_1 dq+m | Q5_0 d(q-16) | Q5_1 dq+m (bit j of a u32 is bit 4 of element j) | Q8_0 dq, q signed
- * K types have 256 elements and scales of their own for groups of 32 (Q4_K, Q5_K: x = d s q - dmin t, s and t six bits
- * packed into 12 bytes) or 16 (Q6_K: x = d s (q - 32), s signed).
+ * Block formats. Notation: d, m are f16 scale and minimum. In the 32-element types byte j (0..15)
+ * of the nibbles holds element j in its low half and element j + 16 in its high half. Q4_0 d(q-8) |
+ * Q4_1 dq+m | Q5_0 d(q-16) | Q5_1 dq+m (bit j of a u32 is bit 4 of element j) | Q8_0 dq, q signed
+ * K types have 256 elements and scales of their own for groups of 32 (Q4_K, Q5_K: x = d s q - dmin
+ * t, s and t six bits packed into 12 bytes) or 16 (Q6_K: x = d s (q - 32), s signed).
  */
 #include "model/gguf-dequant.h"
 
@@ -41,7 +41,8 @@ static void block_bf16(const uint8_t *p, float *y)
 static void nibbles(const uint8_t *q, uint32_t high, float d, int bias, float m, float *y)
 {
     for (int j = 0; j < 16; j++) {
-        int lo = (q[j] & 15) | (int)(high >> j & 1) << 4, hi = q[j] >> 4 | (int)(high >> (j + 16) & 1) << 4;
+        int lo = (q[j] & 15) | (int)(high >> j & 1) << 4,
+            hi = q[j] >> 4 | (int)(high >> (j + 16) & 1) << 4;
         y[j] = d * (float)(lo + bias) + m;
         y[j + 16] = d * (float)(hi + bias) + m;
     }
@@ -70,8 +71,8 @@ static void block_q8_0(const uint8_t *p, float *y)
         y[j] = d * (float)(int8_t)p[2 + j];
 }
 
-/* Scale s and minimum t of group k (0..7): the first four have six bits of bytes k and k+4; of the others the low four bits
- * are in byte k+4 and the upper two in the top of bytes k-4 and k. */
+/* Scale s and minimum t of group k (0..7): the first four have six bits of bytes k and k+4; of the
+ * others the low four bits are in byte k+4 and the upper two in the top of bytes k-4 and k. */
 static void k_scales(const uint8_t *p, int k, float *s, float *t)
 {
     if (k < 4) {
@@ -83,7 +84,8 @@ static void k_scales(const uint8_t *p, int k, float *s, float *t)
     }
 }
 
-/* Pairs of groups share 32 bytes: low nibbles, then high nibbles. high: NULL, or bit k of byte l belongs to group k. */
+/* Pairs of groups share 32 bytes: low nibbles, then high nibbles. high: NULL, or bit k of byte l
+ * belongs to group k. */
 static void block_k(const uint8_t *p, const uint8_t *high, const uint8_t *q, float *y)
 {
     float d = f16_at(p), dmin = f16_at(p + 2);
@@ -117,7 +119,8 @@ static void block_q6_k(const uint8_t *p, float *y)
         const int8_t *sc = (const int8_t *)p + 192 + 8 * half;
         for (int part = 0; part < 4; part++)
             for (int l = 0; l < 32; l++) {
-                int v = (ql[l + part % 2 * 32] >> (part / 2 * 4) & 15) | (qh[l] >> (2 * part) & 3) << 4;
+                int v =
+                    (ql[l + part % 2 * 32] >> (part / 2 * 4) & 15) | (qh[l] >> (2 * part) & 3) << 4;
                 y[128 * half + 32 * part + l] = d * (float)sc[2 * part + l / 16] * (float)(v - 32);
             }
     }

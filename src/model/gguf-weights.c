@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights of a GGUF file into the slab: renamed, dequantised, and laid out as Hugging Face has them. */
+/* Weights of a GGUF file into the slab: renamed, dequantised, and laid out as Hugging Face has
+ * them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,19 +15,19 @@
 struct rename {
     const char *gguf, *hf;
 };
-static const struct rename llama_names[] = {
-    {"attn_norm", "input_layernorm"}, {"attn_q", "self_attn.q_proj"}, {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"}, {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+static const struct rename llama_names[] = {{"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"}, {"attn_k", "self_attn.k_proj"}, {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
     {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"}, {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"}, {"post_attention_norm", "post_attention_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"}, {NULL, NULL}};
-static const struct rename gpt2_names[] = {
-    {"attn_norm", "ln_1"}, {"attn_qkv", "attn.c_attn"}, {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
-    {"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}, {NULL, NULL}};
-static const struct rename llama_top[] = {
-    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}, {NULL, NULL}};
-static const struct rename gpt2_top[] = {
-    {"token_embd", "transformer.wte"}, {"position_embd", "transformer.wpe"}, {"output_norm", "transformer.ln_f"},
+static const struct rename gpt2_names[] = {{"attn_norm", "ln_1"}, {"attn_qkv", "attn.c_attn"},
+    {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"}, {"ffn_up", "mlp.c_fc"},
+    {"ffn_down", "mlp.c_proj"}, {NULL, NULL}};
+static const struct rename llama_top[] = {{"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"}, {"output", "lm_head"}, {NULL, NULL}};
+static const struct rename gpt2_top[] = {{"token_embd", "transformer.wte"},
+    {"position_embd", "transformer.wpe"}, {"output_norm", "transformer.ln_f"},
     {"output", "lm_head"}, {NULL, NULL}};
 
 static const char *renamed(const struct rename *table, const char *name, size_t len)
@@ -56,8 +57,9 @@ static bool hf_name(const struct trl_model *m, const char *name, char *ret, size
     const char *hf = renamed(gpt2 ? gpt2_names : llama_names, part, len);
     if (!gpt2 && len == 8 && memcmp(part, "ffn_norm", 8) == 0)
         hf = m->cfg.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-    return hf && snprintf(ret, size, gpt2 ? "transformer.h.%.*s.%s%s" : "model.layers.%.*s.%s%s",
-        (int)(part - 1 - number), number, hf, dot) < (int)size;
+    return hf &&
+        snprintf(ret, size, gpt2 ? "transformer.h.%.*s.%s%s" : "model.layers.%.*s.%s%s",
+            (int)(part - 1 - number), number, hf, dot) < (int)size;
 }
 
 /* ---- data ---- */
@@ -81,7 +83,8 @@ static void decode_rows(void *pv, int64_t begin, int64_t end, int thread)
     const struct decode *d = pv;
     for (int64_t r = begin; r < end; r++) {
         float *dst = d->dst + (d->head_dim ? unpermuted(r, d->head_dim) : r) * d->row_elems;
-        trl__gguf_dequant(d->t->type, d->t->data + (d->first_row + r) * d->row_bytes, d->row_elems, dst);
+        trl__gguf_dequant(
+            d->t->type, d->t->data + (d->first_row + r) * d->row_bytes, d->row_elems, dst);
         for (int64_t i = 0; d->shift != 0 && i < d->row_elems; i++)
             dst[i] += d->shift;
     }
@@ -100,8 +103,8 @@ static bool is_qk(const char *name)
         trl_ends_with(name, "q_proj.bias") || trl_ends_with(name, "k_proj.bias");
 }
 
-static int stream_tensor(struct trl_model *m, const struct trl_param *p, const struct trl_gguf_tensor *t,
-    const char *origin, struct trl_err *err)
+static int stream_tensor(struct trl_model *m, const struct trl_param *p,
+    const struct trl_gguf_tensor *t, const char *origin, struct trl_err *err)
 {
     struct decode d = {.t = t};
     bool permuted = m->cfg.family->gguf_permuted && is_qk(p->name);
@@ -130,10 +133,11 @@ static int stream_tensor(struct trl_model *m, const struct trl_param *p, const s
         trl_parallel_for(m->be->pool, n, permuted ? hd : 1, decode_rows, &d);
         if (p->conv1d) {
             transpose(d.dst, rows, d.row_elems, other);
-            rc = trl__weights_put(m, p, 0, p->numel, other, TRL_DTYPE_F32, d.dst, origin, t->name, err);
+            rc = trl__weights_put(
+                m, p, 0, p->numel, other, TRL_DTYPE_F32, d.dst, origin, t->name, err);
         } else {
-            rc = trl__weights_put(m, p, first * d.row_elems, n * d.row_elems, d.dst, TRL_DTYPE_F32, other, origin, t->name,
-                err);
+            rc = trl__weights_put(m, p, first * d.row_elems, n * d.row_elems, d.dst, TRL_DTYPE_F32,
+                other, origin, t->name, err);
         }
     }
     trl_free(d.dst);
@@ -143,8 +147,8 @@ static int stream_tensor(struct trl_model *m, const struct trl_param *p, const s
 /* ---- the file ---- */
 
 /* dims run the other way; Conv1D weights are stored transposed */
-static bool check_tensor(const struct trl_param *p, const struct trl_gguf_tensor *t, const char *origin,
-    struct trl_problems *problems)
+static bool check_tensor(const struct trl_param *p, const struct trl_gguf_tensor *t,
+    const char *origin, struct trl_problems *problems)
 {
     int64_t shape[4];
     int ndim = (int)t->n_dims;
@@ -154,26 +158,29 @@ static bool check_tensor(const struct trl_param *p, const struct trl_gguf_tensor
     unsigned elems, bytes;
     if (!trl__gguf_can_dequant(t->type)) {
         if (trl_ggml_type_info(t->type, &type, &elems, &bytes))
-            trl__problem(problems, TRL_E_UNSUPPORTED, "tensor %s has type %s (%s are supported)", t->name, type,
-                trl__gguf_dequant_types());
+            trl__problem(problems, TRL_E_UNSUPPORTED, "tensor %s has type %s (%s are supported)",
+                t->name, type, trl__gguf_dequant_types());
         else
-            trl__problem(problems, TRL_E_UNSUPPORTED, "tensor %s has the unknown type %u", t->name, t->type);
+            trl__problem(
+                problems, TRL_E_UNSUPPORTED, "tensor %s has the unknown type %u", t->name, t->type);
         return false;
     }
     return trl__weights_shape_fits(p, shape, ndim, origin, t->name, problems);
 }
 
-static void match_tensors(const struct trl_model *m, const struct trl_gguf *g, const struct trl_gguf_tensor **matches,
-    bool *found, struct trl_problems *problems)
+static void match_tensors(const struct trl_model *m, const struct trl_gguf *g,
+    const struct trl_gguf_tensor **matches, bool *found, struct trl_problems *problems)
 {
     for (int64_t i = 0; i < trl_gguf_n_tensors(g); i++) {
         const struct trl_gguf_tensor *t = trl_gguf_tensor(g, i);
         char name[256];
         if (strcmp(t->name, "rope_freqs.weight") == 0) /* gguf-config.c has read it */
             continue;
-        int k = hf_name(m, t->name, name, sizeof(name)) ? trl__weights_find(m, name) : TRL_WEIGHT_UNKNOWN;
+        int k = hf_name(m, t->name, name, sizeof(name)) ? trl__weights_find(m, name)
+                                                        : TRL_WEIGHT_UNKNOWN;
         if (k == TRL_WEIGHT_UNKNOWN)
-            trl__problem(problems, TRL_E_DATA, "tensor %s is none of a %s model", t->name, m->cfg.family->model_type);
+            trl__problem(problems, TRL_E_DATA, "tensor %s is none of a %s model", t->name,
+                m->cfg.family->model_type);
         if (k < 0)
             continue;
         if (found[k])

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights of a fresh model: normal(0, initializer_range), norms at identity, biases and the padding row 0. */
+/* Weights of a fresh model: normal(0, initializer_range), norms at identity, biases and the padding
+ * row 0. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +8,8 @@
 #include "model/family.h"
 #include "model/weights.h"
 
-/* Element i of parameter k: Box-Muller on two counter-based words, so that no order or split matters. */
+/* Element i of parameter k: Box-Muller on two counter-based words, so that no order or split
+ * matters. */
 static float normal(uint64_t seed, uint64_t k, uint64_t i)
 {
     uint64_t stream = trl_hash_rng(seed, k);
@@ -59,7 +61,8 @@ int trl__weights_init(struct trl_model *m, uint64_t seed, struct trl_err *err)
             int64_t n = p->numel - first < CHUNK ? p->numel - first : CHUNK;
             x.first = first;
             trl_parallel_for(m->be->pool, n, 4096, fill, &x);
-            rc = trl__weights_put(m, p, first, n, buf, TRL_DTYPE_F32, buf + CHUNK, "initialisation", p->name, err);
+            rc = trl__weights_put(
+                m, p, first, n, buf, TRL_DTYPE_F32, buf + CHUNK, "initialisation", p->name, err);
         }
     }
     trl_free(buf);

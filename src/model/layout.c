@@ -14,7 +14,8 @@ static int64_t aligned(int64_t n)
     return (n + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
 
-int trl__layout_add(struct trl_layout *l, enum trl_param_role role, int layer, int64_t d0, int64_t d1, const char *fmt, ...)
+int trl__layout_add(struct trl_layout *l, enum trl_param_role role, int layer, int64_t d0,
+    int64_t d1, const char *fmt, ...)
 {
     char name[256];
     va_list ap;
@@ -32,8 +33,14 @@ int trl__layout_add(struct trl_layout *l, enum trl_param_role role, int layer, i
     }
     p->items = items;
     l->cap = (int)cap;
-    p->items[p->n] = (struct trl_param){.name = copy, .shape = {d0, d1}, .ndim = d1 ? 2 : 1,
-        .numel = d1 ? d0 * d1 : d0, .role = role, .layer = layer, .trainable = true, .offset = -1,
+    p->items[p->n] = (struct trl_param){.name = copy,
+        .shape = {d0, d1},
+        .ndim = d1 ? 2 : 1,
+        .numel = d1 ? d0 * d1 : d0,
+        .role = role,
+        .layer = layer,
+        .trainable = true,
+        .offset = -1,
         .decay = role != TRL_PARAM_NORM && role != TRL_PARAM_BIAS,
         .conv1d = role == TRL_PARAM_LINEAR && layer >= 0 && l->c->family->conv1d};
     return p->n++;
@@ -60,7 +67,8 @@ static void place_linear(struct trl_params *p, const struct trl_linear *y)
 static bool adjacent(const struct trl_params *p, const int *index, int n)
 {
     for (int k = 1; k < n; k++)
-        if (p->items[index[k]].offset != p->items[index[k - 1]].offset + p->items[index[k - 1]].numel)
+        if (p->items[index[k]].offset !=
+            p->items[index[k - 1]].offset + p->items[index[k - 1]].numel)
             return false;
     return true;
 }
@@ -102,7 +110,8 @@ static void assign_offsets(struct trl_layout *l)
     }
 }
 
-/* Backward finishes the head and the last norm first, then layer by layer from the last, then the embeddings. */
+/* Backward finishes the head and the last norm first, then layer by layer from the last, then the
+ * embeddings. */
 static void assign_order(struct trl_layout *l)
 {
     for (int i = 0; i < l->params->n; i++) {
@@ -116,17 +125,18 @@ static void assign_order(struct trl_layout *l)
 static const struct trl_linear no_linear = {.w = {-1, -1, -1}, .b = {-1, -1, -1}};
 static const struct trl_norm no_norm = {-1, -1};
 
-int trl__layout_build(struct trl_layout *l, const struct trl_model_config *c, struct trl_params *params,
-    struct trl_err *err)
+int trl__layout_build(struct trl_layout *l, const struct trl_model_config *c,
+    struct trl_params *params, struct trl_err *err)
 {
     *params = (struct trl_params){0};
-    *l = (struct trl_layout){.c = c, .params = params, .embed = -1, .positions = -1, .head = -1, .final_norm = no_norm};
+    *l = (struct trl_layout){
+        .c = c, .params = params, .embed = -1, .positions = -1, .head = -1, .final_norm = no_norm};
     l->layers = trl_calloc((size_t)c->layers, sizeof(l->layers[0]));
     if (!l->layers)
         return trl_fail_nomem(err, (size_t)c->layers * sizeof(l->layers[0]), "a table of layers");
     for (int64_t i = 0; i < c->layers; i++)
-        l->layers[i] = (struct trl_layer){no_linear, no_linear, no_linear, no_linear, no_norm, no_norm, no_norm, no_norm,
-            no_norm, no_norm};
+        l->layers[i] = (struct trl_layer){no_linear, no_linear, no_linear, no_linear, no_norm,
+            no_norm, no_norm, no_norm, no_norm, no_norm};
     c->family->layout(l);
     if (l->failed) {
         trl__layout_release(l);

@@ -60,13 +60,15 @@ static bool is_hub_name(const char *s)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/", *p))
             return false;
     }
-    return s[0] && s[0] != '/' && s[0] != '.' && slashes <= 1 && s[strlen(s) - 1] != '/' && !strstr(s, "..");
+    return s[0] && s[0] != '/' && s[0] != '.' && slashes <= 1 && s[strlen(s) - 1] != '/' &&
+        !strstr(s, "..");
 }
 
 static int locate_in_caches(const char *name, const char *revision, char **ret, struct trl_err *err)
 {
-    char *dirs[] = {env_path("HF_HUB_CACHE", ""), env_path("HUGGINGFACE_HUB_CACHE", ""), env_path("HF_HOME", "/hub"),
-        env_path("XDG_CACHE_HOME", "/huggingface/hub"), env_path("HOME", "/.cache/huggingface/hub")};
+    char *dirs[] = {env_path("HF_HUB_CACHE", ""), env_path("HUGGINGFACE_HUB_CACHE", ""),
+        env_path("HF_HOME", "/hub"), env_path("XDG_CACHE_HOME", "/huggingface/hub"),
+        env_path("HOME", "/.cache/huggingface/hub")};
     struct trl_str tried = {0};
     *ret = NULL;
     for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
@@ -81,9 +83,10 @@ static int locate_in_caches(const char *name, const char *revision, char **ret, 
     int rc = 0;
     if (!*ret)
         rc = trl_fail(err, TRL_E_NOENT,
-            "model %s (revision %s) is neither a folder with config.json, nor a .gguf file, nor in the Hugging Face caches "
-            "(%s); download it first, for example: huggingface-cli download %s --revision %s", name, revision,
-            tried.len ? trl_str_get(&tried) : "none is set", name, revision);
+            "model %s (revision %s) is neither a folder with config.json, nor a .gguf file, nor in "
+            "the Hugging Face caches "
+            "(%s); download it first, for example: huggingface-cli download %s --revision %s",
+            name, revision, tried.len ? trl_str_get(&tried) : "none is set", name, revision);
     trl_str_release(&tried);
     return rc;
 }
@@ -91,7 +94,8 @@ static int locate_in_caches(const char *name, const char *revision, char **ret, 
 int trl_model_locate(const char *path, const char *revision, char **ret, struct trl_err *err)
 {
     if (!path || !path[0])
-        return trl_fail(err, TRL_E_USAGE, "model_name_or_path is empty: a folder, a .gguf file or a hub name is needed");
+        return trl_fail(err, TRL_E_USAGE,
+            "model_name_or_path is empty: a folder, a .gguf file or a hub name is needed");
     if (!revision || !revision[0])
         revision = "main";
     if (trl_path_is_dir(path)) {
@@ -112,6 +116,7 @@ int trl_model_locate(const char *path, const char *revision, char **ret, struct 
     if (!is_hub_name(path) || trl_ends_with(path, ".gguf"))
         return trl_fail(err, TRL_E_NOENT, "model %s does not exist", path);
     if (strchr(revision, '/') || strstr(revision, ".."))
-        return trl_fail(err, TRL_E_USAGE, "model_revision %s is not a branch, tag or commit", revision);
+        return trl_fail(
+            err, TRL_E_USAGE, "model_revision %s is not a branch, tag or commit", revision);
     return locate_in_caches(path, revision, ret, err);
 }

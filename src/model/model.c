@@ -15,20 +15,25 @@ int trl__model_status(struct trl_model *m, struct trl_err *err, const char *what
     m->rc = 0;
     if (rc == TRL_E_NOMEM)
         return trl_fail(err, rc, "out of memory in %s", what);
-    return rc ? trl_fail(err, rc, "%s failed on the %s backend: %s", what, m->be->name, trl_status_name(rc)) : 0;
+    return rc ? trl_fail(err, rc, "%s failed on the %s backend: %s", what, m->be->name,
+                    trl_status_name(rc))
+              : 0;
 }
 
-static int choose_types(struct trl_types *t, const struct trl_model_options *opt, const struct trl_model_config *c,
-    const char *path, bool folder, struct trl_err *err)
+static int choose_types(struct trl_types *t, const struct trl_model_options *opt,
+    const struct trl_model_config *c, const char *path, bool folder, struct trl_err *err)
 {
     const char *name = opt->dtype ? opt->dtype : "float32";
     if (strcmp(name, "auto") != 0) {
         if (trl_dtype_find(name, &t->w) != 0)
-            return trl_fail(err, TRL_E_USAGE, "dtype %s is unknown (auto, float32, bfloat16, float16 are allowed)", name);
+            return trl_fail(err, TRL_E_USAGE,
+                "dtype %s is unknown (auto, float32, bfloat16, float16 are allowed)", name);
     } else if (c->dtype[0]) {
         if (trl_dtype_find(c->dtype, &t->w) != 0)
-            return trl_fail(err, TRL_E_UNSUPPORTED, "dtype auto: config.json says %s (float32, bfloat16, float16 are "
-                "supported)", c->dtype);
+            return trl_fail(err, TRL_E_UNSUPPORTED,
+                "dtype auto: config.json says %s (float32, bfloat16, float16 are "
+                "supported)",
+                c->dtype);
     } else {
         t->w = TRL_DTYPE_F32;
         if (folder && !opt->from_scratch) {
@@ -40,17 +45,26 @@ static int choose_types(struct trl_types *t, const struct trl_model_options *opt
     t->res = t->w;
     t->act = t->w == TRL_DTYPE_F32 || opt->compute != TRL_DTYPE_F32 ? opt->compute : t->w;
     if (t->w != TRL_DTYPE_F32 && t->act != t->w)
-        return trl_fail(err, TRL_E_UNSUPPORTED, "dtype %s together with %s mixed precision is not supported; use dtype "
-            "float32", trl_dtype_name(t->w), trl_dtype_name(t->act));
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "dtype %s together with %s mixed precision is not supported; use dtype "
+            "float32",
+            trl_dtype_name(t->w), trl_dtype_name(t->act));
     return 0;
 }
 
-static void fill_info(struct trl_model_info *f, const struct trl_model_config *c, const struct trl_layout *l)
+static void fill_info(
+    struct trl_model_info *f, const struct trl_model_config *c, const struct trl_layout *l)
 {
-    *f = (struct trl_model_info){.vocab_size = c->vocab, .hidden_size = c->hidden, .n_layers = c->layers,
-        .max_positions = c->max_positions, .tied = c->tied, .learned_positions = c->learned_positions,
+    *f = (struct trl_model_info){.vocab_size = c->vocab,
+        .hidden_size = c->hidden,
+        .n_layers = c->layers,
+        .max_positions = c->max_positions,
+        .tied = c->tied,
+        .learned_positions = c->learned_positions,
         .counts_first_label = c->counts_first_label,
-        .bos_id = c->bos_id, .eos_id = c->eos_id, .pad_id = c->pad_id};
+        .bos_id = c->bos_id,
+        .eos_id = c->eos_id,
+        .pad_id = c->pad_id};
     snprintf(f->model_type, sizeof(f->model_type), "%s", c->family->model_type);
     for (int i = 0; i < l->params->n; i++)
         if (l->params->items[i].role == TRL_PARAM_LINEAR)
@@ -67,15 +81,16 @@ struct opened {
     struct trl_types types;
 };
 
-static int open_model(struct opened *o, struct trl_model_config *c, const struct trl_model_options *opt,
-    struct trl_err *err)
+static int open_model(struct opened *o, struct trl_model_config *c,
+    const struct trl_model_options *opt, struct trl_err *err)
 {
     int rc = trl_model_locate(opt->path, opt->revision, &o->path, err);
     if (rc)
         return rc;
     o->gguf = !trl_path_is_dir(o->path);
     if (o->gguf && opt->from_scratch)
-        return trl_fail(err, TRL_E_USAGE, "from_scratch needs a folder with config.json, %s is a GGUF file", o->path);
+        return trl_fail(err, TRL_E_USAGE,
+            "from_scratch needs a folder with config.json, %s is a GGUF file", o->path);
     rc = o->gguf ? trl__gguf_config(c, o->path, err) : trl__config_read(c, o->path, err);
     if (rc)
         return rc;
@@ -98,8 +113,8 @@ static int alloc_weights(struct trl_model *m, struct trl_err *err)
     return p->copy ? 0 : trl_fail_nomem(err, m->copy_size, "the rounded copy of the weights");
 }
 
-int trl_model_load(struct trl_model **ret, struct trl_backend *be, const struct trl_model_options *opt,
-    struct trl_err *err)
+int trl_model_load(struct trl_model **ret, struct trl_backend *be,
+    const struct trl_model_options *opt, struct trl_err *err)
 {
     struct opened o = {0};
     struct trl_model *m = trl_calloc(1, sizeof(*m));
@@ -121,7 +136,8 @@ int trl_model_load(struct trl_model **ret, struct trl_backend *be, const struct 
     if (opt->from_scratch)
         rc = trl__weights_init(m, opt->seed, err);
     else
-        rc = o.gguf ? trl__weights_load_gguf(m, o.path, err) : trl__weights_load_folder(m, o.path, err);
+        rc = o.gguf ? trl__weights_load_gguf(m, o.path, err)
+                    : trl__weights_load_folder(m, o.path, err);
     if (rc == 0)
         rc = trl_model_weights_changed(m, false, err);
 out:
@@ -170,22 +186,29 @@ int trl_model_n_ready(const struct trl_model *m)
     return (int)m->cfg.layers + 2;
 }
 
-static int check_capacity(const struct trl_model_config *c, const struct trl_model_capacity *cap, struct trl_err *err)
+static int check_capacity(
+    const struct trl_model_config *c, const struct trl_model_capacity *cap, struct trl_err *err)
 {
-    if (cap->max_tokens < 1 || cap->max_tokens > INT32_MAX / 2 || cap->max_docs < 1 || cap->max_position < 1)
-        return trl_fail(err, TRL_E_RANGE, "a micro-batch of %lld tokens, %lld rows, %lld positions is not possible",
+    if (cap->max_tokens < 1 || cap->max_tokens > INT32_MAX / 2 || cap->max_docs < 1 ||
+        cap->max_position < 1)
+        return trl_fail(err, TRL_E_RANGE,
+            "a micro-batch of %lld tokens, %lld rows, %lld positions is not possible",
             (long long)cap->max_tokens, (long long)cap->max_docs, (long long)cap->max_position);
     if (c->learned_positions && cap->max_position > c->max_positions)
-        return trl_fail(err, TRL_E_RANGE, "rows of %lld tokens do not fit the model's %lld learned positions; lower "
-            "max_length", (long long)cap->max_position, (long long)c->max_positions);
+        return trl_fail(err, TRL_E_RANGE,
+            "rows of %lld tokens do not fit the model's %lld learned positions; lower "
+            "max_length",
+            (long long)cap->max_position, (long long)c->max_positions);
     if (cap->training && c->attn_dropout > 0)
-        return trl_fail(err, TRL_E_UNSUPPORTED, "dropout of attention probabilities (%s %g in config.json) is not "
-            "supported in training; set it to 0 in the model's config.json", c->learned_positions ? "attn_pdrop"
-            : "attention_dropout", c->attn_dropout);
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "dropout of attention probabilities (%s %g in config.json) is not "
+            "supported in training; set it to 0 in the model's config.json",
+            c->learned_positions ? "attn_pdrop" : "attention_dropout", c->attn_dropout);
     return 0;
 }
 
-int trl_model_prepare(struct trl_model *m, const struct trl_model_capacity *cap, struct trl_err *err)
+int trl_model_prepare(
+    struct trl_model *m, const struct trl_model_capacity *cap, struct trl_err *err)
 {
     enum { NOISE_ELEMS = 1 << 14 };
     if (m->prepared)
@@ -232,23 +255,29 @@ static void add_pack(void *ctx, const struct trl_op_gemm *a)
         s->bytes += s->be->weight_pack_bytes(s->be, a);
 }
 
-static void fill_plan(struct trl_model_plan *ret, const struct trl_model_config *c, const struct trl_layout *l,
-    const struct trl_types *t, const struct trl_buffers *b, const struct trl_model_capacity *cap, struct trl_backend *be)
+static void fill_plan(struct trl_model_plan *ret, const struct trl_model_config *c,
+    const struct trl_layout *l, const struct trl_types *t, const struct trl_buffers *b,
+    const struct trl_model_capacity *cap, struct trl_backend *be)
 {
     size_t elems = (size_t)l->params->slab_elems;
     struct pack_sum packs = {be, 0};
-    *ret = (struct trl_model_plan){.weights = elems * trl_dtype_size(t->w), .activations = b->bytes_activations,
-        .head = b->bytes_head, .scratch = b->bytes_scratch};
+    *ret = (struct trl_model_plan){.weights = elems * trl_dtype_size(t->w),
+        .activations = b->bytes_activations,
+        .head = b->bytes_head,
+        .scratch = b->bytes_scratch};
     ret->copy = t->act != t->w ? elems * trl_dtype_size(t->act) : 0;
     ret->grads = cap->training ? elems * trl_dtype_size(t->w) : 0;
     if (be)
-        trl__each_weight_gemm(l, t, cap->max_tokens, b->head_chunk, cap->training, add_pack, &packs);
+        trl__each_weight_gemm(
+            l, t, cap->max_tokens, b->head_chunk, cap->training, add_pack, &packs);
     ret->packed = packs.bytes;
 }
 
-int trl_model_plan(const struct trl_model_options *opt, struct trl_backend *be, const struct trl_model_capacity *cap,
-    struct trl_model_plan *ret, struct trl_model_info *ret_info,
-    int (*visit)(void *ctx, const struct trl_params *params, struct trl_err *err), void *ctx, struct trl_err *err)
+int trl_model_plan(const struct trl_model_options *opt, struct trl_backend *be,
+    const struct trl_model_capacity *cap, struct trl_model_plan *ret,
+    struct trl_model_info *ret_info,
+    int (*visit)(void *ctx, const struct trl_params *params, struct trl_err *err), void *ctx,
+    struct trl_err *err)
 {
     struct opened o = {0};
     struct trl_model_config c = {0};
@@ -289,7 +318,8 @@ int trl_model_weights_changed(struct trl_model *m, bool copies_done, struct trl_
 {
     m->rc = 0;
     if (m->params.copy && !copies_done)
-        trl__cast(m, m->params.copy_dtype, m->params.copy, m->params.dtype, m->params.weights, m->params.slab_elems);
+        trl__cast(m, m->params.copy_dtype, m->params.copy, m->params.dtype, m->params.weights,
+            m->params.slab_elems);
     if (m->be->weights_changed)
         m->be->weights_changed(m->be);
     return trl__model_status(m, err, "refreshing the weights");

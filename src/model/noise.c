@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NEFTune noise and dropout. Both are made so that backward, or a resumed run, sees the same numbers. */
+/* NEFTune noise and dropout. Both are made so that backward, or a resumed run, sees the same
+ * numbers. */
 #include <math.h>
 
 #include "model/internal.h"
@@ -10,8 +11,10 @@ void trl_model_set_neftune(struct trl_model *m, double alpha, uint64_t seed)
     trl_mt_seed(&m->mt, seed);
 }
 
-/* One padded row of torch's noise tensor [rows, L, H]: drawn in order, also for pads, which are not here. */
-static void noise_row(struct trl_model *m, int64_t begin, int64_t end, int64_t length, float magnitude, char *x)
+/* One padded row of torch's noise tensor [rows, L, H]: drawn in order, also for pads, which are not
+ * here. */
+static void noise_row(
+    struct trl_model *m, int64_t begin, int64_t end, int64_t length, float magnitude, char *x)
 {
     int64_t h = m->cfg.hidden;
     size_t row = (size_t)h * trl_dtype_size(m->types.res);
@@ -21,12 +24,19 @@ static void noise_row(struct trl_model *m, int64_t begin, int64_t end, int64_t l
         if (begin + t >= end)
             continue;
         /* the noise tensor has the type of the embeddings */
-        trl_dtype_convert(m->types.res, m->noise + m->noise_elems, TRL_DTYPE_F32, m->noise, (size_t)h);
+        trl_dtype_convert(
+            m->types.res, m->noise + m->noise_elems, TRL_DTYPE_F32, m->noise, (size_t)h);
         m->rc = m->be->copy_in(m->be, m->buf.t, m->noise + m->noise_elems, row);
         void *at = x + (size_t)(begin + t) * row;
         if (m->rc == 0)
-            m->rc = m->be->ops.add(m->be, &(struct trl_op_add){.n = h, .a = at, .b = m->buf.t, .y = at,
-                .a_dtype = m->types.res, .b_dtype = m->types.res, .y_dtype = m->types.res});
+            m->rc = m->be->ops.add(m->be,
+                &(struct trl_op_add){.n = h,
+                    .a = at,
+                    .b = m->buf.t,
+                    .y = at,
+                    .a_dtype = m->types.res,
+                    .b_dtype = m->types.res,
+                    .y_dtype = m->types.res});
     }
 }
 
@@ -87,13 +97,16 @@ static void drop_part(void *pv, int64_t begin, int64_t end, int thread)
     }
 }
 
-void trl__dropout(struct trl_model *m, enum trl_drop_site site, int layer, void *x, enum trl_dtype dtype, double p)
+void trl__dropout(struct trl_model *m, enum trl_drop_site site, int layer, void *x,
+    enum trl_dtype dtype, double p)
 {
     int64_t n = m->n * m->cfg.hidden;
     size_t size = trl_dtype_size(dtype);
     uint64_t stream = (uint64_t)layer * TRL_DROP_SITES_ + (uint64_t)site;
-    struct drop d = {.x = m->noise, .seed = trl_hash_rng(trl_hash_rng(m->drop_seed, m->drop_step), stream),
-        .p = (float)p, .keep_scale = p < 1 ? (float)(1 / (1 - p)) : 0};
+    struct drop d = {.x = m->noise,
+        .seed = trl_hash_rng(trl_hash_rng(m->drop_seed, m->drop_step), stream),
+        .p = (float)p,
+        .keep_scale = p < 1 ? (float)(1 / (1 - p)) : 0};
     for (d.first = 0; d.first < n && m->rc == 0; d.first += m->noise_elems) {
         int64_t k = n - d.first < m->noise_elems ? n - d.first : m->noise_elems;
         char *at = (char *)x + (size_t)d.first * size;

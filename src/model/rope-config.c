@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary positions in config.json: transformers 4 has rope_theta and rope_scaling, transformers 5 rope_parameters. */
+/* Rotary positions in config.json: transformers 4 has rope_theta and rope_scaling, transformers 5
+ * rope_parameters. */
 #include <math.h>
 #include <string.h>
 
@@ -12,8 +13,8 @@ static const char *const rope_names[] = {
 };
 
 /* A complaint about field `key` of the object `where`. */
-static double sub_num(struct trl_config_reader *r, const char *where, const json_t *o, const char *key, double def,
-    double min, double max)
+static double sub_num(struct trl_config_reader *r, const char *where, const json_t *o,
+    const char *key, double def, double min, double max)
 {
     const json_t *j = json_object_get(o, key);
     if (!j || json_is_null(j)) {
@@ -29,7 +30,8 @@ static double sub_num(struct trl_config_reader *r, const char *where, const json
     return v;
 }
 
-static void read_yarn(struct trl_config_reader *r, struct trl_rope_config *c, const json_t *o, const char *where)
+static void read_yarn(
+    struct trl_config_reader *r, struct trl_rope_config *c, const json_t *o, const char *where)
 {
     c->beta_fast = sub_num(r, where, o, "beta_fast", 32, 1e-6, 1e6);
     c->beta_slow = sub_num(r, where, o, "beta_slow", 1, 1e-6, 1e6);
@@ -37,14 +39,17 @@ static void read_yarn(struct trl_config_reader *r, struct trl_rope_config *c, co
     double mscale = sub_num(r, where, o, "mscale", 0, 0, 1e6);
     double mscale_all = sub_num(r, where, o, "mscale_all_dim", 0, 0, 1e6);
     double ln = c->factor > 1 ? log(c->factor) : 0;
-    double def = mscale > 0 && mscale_all > 0 ? (0.1 * mscale * ln + 1) / (0.1 * mscale_all * ln + 1) : 0.1 * ln + 1;
+    double def = mscale > 0 && mscale_all > 0
+        ? (0.1 * mscale * ln + 1) / (0.1 * mscale_all * ln + 1)
+        : 0.1 * ln + 1;
     c->attention_factor = sub_num(r, where, o, "attention_factor", def, 1e-6, 1e6);
 }
 
-void trl__cfg_rope_object(struct trl_config_reader *r, struct trl_model_config *c, struct trl_rope_config *ret,
-    const json_t *o, double theta, const char *where)
+void trl__cfg_rope_object(struct trl_config_reader *r, struct trl_model_config *c,
+    struct trl_rope_config *ret, const json_t *o, double theta, const char *where)
 {
-    *ret = (struct trl_rope_config){.theta = theta, .factor = 1, .attention_factor = 1, .original_max = c->max_positions};
+    *ret = (struct trl_rope_config){
+        .theta = theta, .factor = 1, .attention_factor = 1, .original_max = c->max_positions};
     if (!o || json_is_null(o))
         return;
     if (!json_is_object(o)) {
@@ -61,24 +66,26 @@ void trl__cfg_rope_object(struct trl_config_reader *r, struct trl_model_config *
         k++;
     if (k == TRL_ROPE_MAX_) {
         trl__problem(r->p, TRL_E_UNSUPPORTED,
-            "%s.rope_type \"%.40s\" is not supported (default, linear, dynamic, llama3, yarn are)", where,
-            name ? name : "?");
+            "%s.rope_type \"%.40s\" is not supported (default, linear, dynamic, llama3, yarn are)",
+            where, name ? name : "?");
         return;
     }
     ret->kind = (enum trl_rope_kind)k;
     if (sub_num(r, where, o, "partial_rotary_factor", 1, 0, 1) != 1)
-        trl__problem(r->p, TRL_E_UNSUPPORTED, "%s.partial_rotary_factor other than 1 is not supported", where);
+        trl__problem(r->p, TRL_E_UNSUPPORTED,
+            "%s.partial_rotary_factor other than 1 is not supported", where);
     if (ret->kind == TRL_ROPE_DEFAULT)
         return;
     ret->factor = sub_num(r, where, o, "factor", NAN, 1e-3, 1e6);
     if (ret->kind == TRL_ROPE_LLAMA3 || ret->kind == TRL_ROPE_YARN)
-        ret->original_max = (int64_t)sub_num(r, where, o, "original_max_position_embeddings", (double)c->max_positions,
-            1, INT32_MAX);
+        ret->original_max = (int64_t)sub_num(r, where, o, "original_max_position_embeddings",
+            (double)c->max_positions, 1, INT32_MAX);
     if (ret->kind == TRL_ROPE_LLAMA3) {
         ret->low_freq_factor = sub_num(r, where, o, "low_freq_factor", NAN, 1e-6, 1e6);
         ret->high_freq_factor = sub_num(r, where, o, "high_freq_factor", NAN, 1e-6, 1e6);
         if (ret->high_freq_factor <= ret->low_freq_factor)
-            trl__problem(r->p, TRL_E_DATA, "%s.high_freq_factor is not above low_freq_factor", where);
+            trl__problem(
+                r->p, TRL_E_DATA, "%s.high_freq_factor is not above low_freq_factor", where);
     }
     if (ret->kind == TRL_ROPE_YARN)
         read_yarn(r, ret, o, where);

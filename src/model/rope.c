@@ -5,7 +5,8 @@
 #include "base/alloc.h"
 #include "model/internal.h"
 
-/* Between wavelengths original/high and original/low: blend of the kept and the divided frequency. */
+/* Between wavelengths original/high and original/low: blend of the kept and the divided frequency.
+ */
 static double llama3_frequency(const struct trl_rope_config *r, double inv)
 {
     double wavelen = 2 * M_PI / inv, o = (double)r->original_max;
@@ -37,8 +38,8 @@ static void yarn_range(const struct trl_rope_config *r, double d, double *low, d
         *high += 0.001;
 }
 
-void trl__rope_frequencies(const struct trl_rope_config *r, int64_t head_dim, int64_t max_positions, double length,
-    double *inv_freq, double *ret_scale)
+void trl__rope_frequencies(const struct trl_rope_config *r, int64_t head_dim, int64_t max_positions,
+    double length, double *inv_freq, double *ret_scale)
 {
     double d = (double)head_dim, theta = r->theta, low = 0, high = 1;
     *ret_scale = r->kind == TRL_ROPE_YARN ? r->attention_factor : 1;
@@ -60,9 +61,10 @@ void trl__rope_frequencies(const struct trl_rope_config *r, int64_t head_dim, in
     }
 }
 
-/* One row of the tables. Angles are float32 products, as transformers has them; with 16-bit weights cos and sin are
- * rounded to that type. */
-static void table_row(const struct trl_model *m, const double *inv, double scale, int64_t pos, float *cosv, float *sinv)
+/* One row of the tables. Angles are float32 products, as transformers has them; with 16-bit weights
+ * cos and sin are rounded to that type. */
+static void table_row(const struct trl_model *m, const double *inv, double scale, int64_t pos,
+    float *cosv, float *sinv)
 {
     for (int64_t i = 0; i < m->cfg.head_dim / 2; i++) {
         float angle = (float)pos * (float)inv[i];
@@ -93,7 +95,8 @@ static int make_table(struct trl_model *m, int i, struct trl_err *err)
     float cosv[2048], sinv[2048];
     int64_t half = m->cfg.head_dim / 2;
     size_t row = (size_t)half * sizeof(float);
-    trl__rope_frequencies(&m->cfg.ropes[i], m->cfg.head_dim, m->cfg.max_positions, m->rope_length[i], inv, &scale);
+    trl__rope_frequencies(
+        &m->cfg.ropes[i], m->cfg.head_dim, m->cfg.max_positions, m->rope_length[i], inv, &scale);
     for (int64_t p = 0; p < m->cap.max_position; p++) {
         table_row(m, inv, scale, p, cosv, sinv);
         if (m->be->copy_in(m->be, m->buf.cos_table[i] + p * half, cosv, row) != 0 ||

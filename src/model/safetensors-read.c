@@ -58,36 +58,45 @@ static int read_shape(const json_t *j, struct trl_st_tensor *t)
     return 0;
 }
 
-static int read_entry(struct trl_st_file *f, struct trl_st_tensor *t, const json_t *e, struct trl_err *err)
+static int read_entry(
+    struct trl_st_file *f, struct trl_st_tensor *t, const json_t *e, struct trl_err *err)
 {
     const char *dtype = json_string_value(json_object_get(e, "dtype"));
     if (!json_is_object(e) || !dtype)
-        return trl_fail(err, TRL_E_PARSE, "%s: tensor %s: the header entry has no dtype", f->path, t->name);
+        return trl_fail(
+            err, TRL_E_PARSE, "%s: tensor %s: the header entry has no dtype", f->path, t->name);
     if (json_object_size(e) != 3)
         return trl_fail(err, TRL_E_PARSE,
-            "%s: tensor %s: the header entry has %zu fields; dtype, shape, data_offsets are allowed", f->path, t->name,
-            json_object_size(e));
+            "%s: tensor %s: the header entry has %zu fields; dtype, shape, data_offsets are "
+            "allowed",
+            f->path, t->name, json_object_size(e));
     int k = 0;
     while (k < TRL_ST_DTYPE_MAX_ && strcmp(st_dtypes[k].name, dtype) != 0)
         k++;
     if (k == TRL_ST_DTYPE_MAX_)
-        return trl_fail(err, TRL_E_PARSE, "%s: tensor %s: unknown dtype \"%.40s\"", f->path, t->name, dtype);
+        return trl_fail(
+            err, TRL_E_PARSE, "%s: tensor %s: unknown dtype \"%.40s\"", f->path, t->name, dtype);
     t->dtype = (enum trl_st_dtype)k;
     if (read_shape(json_object_get(e, "shape"), t) != 0)
-        return trl_fail(err, TRL_E_PARSE, "%s: tensor %s: bad shape (a list of at most %d sizes is allowed)", f->path,
-            t->name, TRL_ST_MAX_DIMS);
+        return trl_fail(err, TRL_E_PARSE,
+            "%s: tensor %s: bad shape (a list of at most %d sizes is allowed)", f->path, t->name,
+            TRL_ST_MAX_DIMS);
     const json_t *off = json_object_get(e, "data_offsets");
-    if (!json_is_array(off) || json_array_size(off) != 2 || read_u64(json_array_get(off, 0), &t->begin) != 0 ||
+    if (!json_is_array(off) || json_array_size(off) != 2 ||
+        read_u64(json_array_get(off, 0), &t->begin) != 0 ||
         read_u64(json_array_get(off, 1), &t->end) != 0)
-        return trl_fail(err, TRL_E_PARSE, "%s: tensor %s: data_offsets is not a pair of sizes", f->path, t->name);
+        return trl_fail(err, TRL_E_PARSE, "%s: tensor %s: data_offsets is not a pair of sizes",
+            f->path, t->name);
     uint64_t bits;
-    if (__builtin_mul_overflow((uint64_t)t->numel, (uint64_t)st_dtypes[k].bits, &bits) || bits % 8 != 0)
-        return trl_fail(err, TRL_E_PARSE, "%s: tensor %s: the size of its shape is not a number of bytes", f->path,
-            t->name);
+    if (__builtin_mul_overflow((uint64_t)t->numel, (uint64_t)st_dtypes[k].bits, &bits) ||
+        bits % 8 != 0)
+        return trl_fail(err, TRL_E_PARSE,
+            "%s: tensor %s: the size of its shape is not a number of bytes", f->path, t->name);
     if (t->begin > t->end || t->end - t->begin != bits / 8)
         return trl_fail(err, TRL_E_PARSE,
-            "%s: tensor %s: data_offsets [%llu, %llu] do not hold the %llu bytes of its shape", f->path, t->name,
-            (unsigned long long)t->begin, (unsigned long long)t->end, (unsigned long long)(bits / 8));
+            "%s: tensor %s: data_offsets [%llu, %llu] do not hold the %llu bytes of its shape",
+            f->path, t->name, (unsigned long long)t->begin, (unsigned long long)t->end,
+            (unsigned long long)(bits / 8));
     return 0;
 }
 
@@ -97,9 +106,8 @@ static int read_metadata(struct trl_st_file *f, json_t *m, struct trl_err *err)
     json_t *v;
     if (!json_is_object(m))
         return trl_fail(err, TRL_E_PARSE, "%s: __metadata__ is not an object", f->path);
-    json_object_foreach(m, key, v)
-        if (!json_is_string(v))
-            return trl_fail(err, TRL_E_PARSE, "%s: __metadata__.%s is not a string", f->path, key);
+    json_object_foreach(m, key, v) if (!json_is_string(v)) return trl_fail(
+        err, TRL_E_PARSE, "%s: __metadata__.%s is not a string", f->path, key);
     return 0;
 }
 
@@ -121,13 +129,15 @@ static int check_tiling(struct trl_st_file *f, struct trl_err *err)
     for (int i = 0; i < f->n; i++) {
         const struct trl_st_tensor *t = &f->items[i];
         if (t->begin != at)
-            return trl_fail(err, TRL_E_PARSE, "%s: tensor %s begins at byte %llu, %s byte %llu where %s ends", f->path,
-                t->name, (unsigned long long)t->begin, t->begin < at ? "before" : "behind", (unsigned long long)at,
-                i > 0 ? f->items[i - 1].name : "the header");
+            return trl_fail(err, TRL_E_PARSE,
+                "%s: tensor %s begins at byte %llu, %s byte %llu where %s ends", f->path, t->name,
+                (unsigned long long)t->begin, t->begin < at ? "before" : "behind",
+                (unsigned long long)at, i > 0 ? f->items[i - 1].name : "the header");
         at = t->end;
         if (at > f->data_len)
-            return trl_fail(err, TRL_E_PARSE, "%s: tensor %s ends at byte %llu, the file holds %zu (is it truncated?)",
-                f->path, t->name, (unsigned long long)at, f->data_len);
+            return trl_fail(err, TRL_E_PARSE,
+                "%s: tensor %s ends at byte %llu, the file holds %zu (is it truncated?)", f->path,
+                t->name, (unsigned long long)at, f->data_len);
     }
     if (at != f->data_len)
         return trl_fail(err, TRL_E_PARSE, "%s: %llu bytes follow the last tensor", f->path,
@@ -143,15 +153,18 @@ static int read_header(struct trl_st_file *f, json_t *root, struct trl_err *err)
         return trl_fail(err, TRL_E_PARSE, "%s: the header is not an object", f->path);
     f->items = trl_calloc(json_object_size(root) + 1, sizeof(f->items[0]));
     if (!f->items)
-        return trl_fail_nomem(err, json_object_size(root) * sizeof(f->items[0]), "a table of tensors");
+        return trl_fail_nomem(
+            err, json_object_size(root) * sizeof(f->items[0]), "a table of tensors");
     int rc = 0;
-    json_object_foreach(root, key, v) {
+    json_object_foreach(root, key, v)
+    {
         if (strcmp(key, "__metadata__") == 0) {
             rc = read_metadata(f, v, err);
         } else {
             struct trl_st_tensor *t = &f->items[f->n++];
             t->name = trl_strdup(key);
-            rc = t->name ? read_entry(f, t, v, err) : trl_fail_nomem(err, strlen(key), "a tensor name");
+            rc = t->name ? read_entry(f, t, v, err)
+                         : trl_fail_nomem(err, strlen(key), "a tensor name");
         }
         if (rc)
             return rc;
@@ -162,33 +175,37 @@ static int read_header(struct trl_st_file *f, json_t *root, struct trl_err *err)
 static int parse(struct trl_st_file *f, const uint8_t *p, size_t len, struct trl_err *err)
 {
     if (len < 8)
-        return trl_fail(err, TRL_E_PARSE, "%s: not a safetensors file: %zu bytes, a header has 8 at least", f->path,
-            len);
+        return trl_fail(err, TRL_E_PARSE,
+            "%s: not a safetensors file: %zu bytes, a header has 8 at least", f->path, len);
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--)
         n = n << 8 | p[i];
     if (n > ST_MAX_HEADER)
-        return trl_fail(err, TRL_E_PARSE, "%s: not a safetensors file: header of %llu bytes (at most %d)", f->path,
+        return trl_fail(err, TRL_E_PARSE,
+            "%s: not a safetensors file: header of %llu bytes (at most %d)", f->path,
             (unsigned long long)n, ST_MAX_HEADER);
     if (n > len - 8)
-        return trl_fail(err, TRL_E_PARSE, "%s: the header of %llu bytes goes beyond the file's %zu (is it truncated?)",
-            f->path, (unsigned long long)n, len);
+        return trl_fail(err, TRL_E_PARSE,
+            "%s: the header of %llu bytes goes beyond the file's %zu (is it truncated?)", f->path,
+            (unsigned long long)n, len);
     if (n == 0 || p[8] != '{')
-        return trl_fail(err, TRL_E_PARSE, "%s: not a safetensors file: the header does not begin with {", f->path);
+        return trl_fail(err, TRL_E_PARSE,
+            "%s: not a safetensors file: the header does not begin with {", f->path);
     f->data_offset = 8 + (size_t)n;
     f->data = p + f->data_offset;
     f->data_len = len - f->data_offset;
     json_error_t je;
     json_t *root = json_loadb((const char *)p + 8, (size_t)n, JSON_REJECT_DUPLICATES, &je);
     if (!root)
-        return trl_fail(err, TRL_E_PARSE, "%s: the header is not valid JSON: byte %d: %s", f->path, je.position,
-            je.text);
+        return trl_fail(err, TRL_E_PARSE, "%s: the header is not valid JSON: byte %d: %s", f->path,
+            je.position, je.text);
     int rc = read_header(f, root, err);
     json_decref(root);
     return rc;
 }
 
-int trl_st_open_mem(struct trl_st_file *f, const void *data, size_t len, const char *path, struct trl_err *err)
+int trl_st_open_mem(
+    struct trl_st_file *f, const void *data, size_t len, const char *path, struct trl_err *err)
 {
     *f = (struct trl_st_file){0};
     f->path = trl_strdup(path);

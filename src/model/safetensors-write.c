@@ -25,7 +25,8 @@ static int by_rank_and_name(const void *pa, const void *pb)
 }
 
 /* u64 length, JSON, padded with spaces to a multiple of 8 */
-static int make_header(struct trl_str *s, const struct trl_st_item *items, int n, struct trl_err *err)
+static int make_header(
+    struct trl_str *s, const struct trl_st_item *items, int n, struct trl_err *err)
 {
     uint64_t at = 0;
     trl_str_append(s, "\0\0\0\0\0\0\0\0", 8);
@@ -38,7 +39,8 @@ static int make_header(struct trl_str *s, const struct trl_st_item *items, int n
         for (int d = 0; d < t->ndim; d++)
             trl_str_printf(s, "%s%lld", d ? "," : "", (long long)t->shape[d]);
         uint64_t end = at + (uint64_t)t->numel * trl_dtype_size(t->dtype);
-        trl_str_printf(s, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)end);
+        trl_str_printf(
+            s, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)end);
         at = end;
     }
     trl_str_putc(s, '}');
@@ -53,8 +55,8 @@ static int make_header(struct trl_str *s, const struct trl_st_item *items, int n
     return 0;
 }
 
-static int write_tensor(int fd, const struct trl_st_item *t, trl_st_fetch fetch, void *ctx, void *buf, const char *path,
-    struct trl_err *err)
+static int write_tensor(int fd, const struct trl_st_item *t, trl_st_fetch fetch, void *ctx,
+    void *buf, const char *path, struct trl_err *err)
 {
     int rc = 0;
     for (int64_t first = 0; first < t->numel && rc == 0; first += ST_CHUNK_ELEMS) {

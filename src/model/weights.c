@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights from a folder of safetensors files into the slab: matched by name, checked as a whole, then streamed. */
+/* Weights from a folder of safetensors files into the slab: matched by name, checked as a whole,
+ * then streamed. */
 #include <math.h>
 #include <string.h>
 
@@ -20,8 +21,8 @@ static const char *without(const char *name, const char *prefix)
 /* Files differ in what they put in front of the same tensor. */
 static const char *bare_name(const char *name)
 {
-    static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "language_model.", "model.",
-        "transformer."};
+    static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
+        "language_model.", "model.", "transformer."};
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
         const char *rest = without(name, prefixes[i]);
         if (rest)
@@ -30,11 +31,13 @@ static const char *bare_name(const char *name)
     return name;
 }
 
-/* Buffers that are no parameters, parts of a multimodal model, and the second copy of a tied head. */
+/* Buffers that are no parameters, parts of a multimodal model, and the second copy of a tied head.
+ */
 static bool is_ignored(const struct trl_model *m, const char *bare)
 {
     return trl_ends_with(bare, "rotary_emb.inv_freq") ||
-        (m->cfg.family->conv1d && (trl_ends_with(bare, ".attn.bias") || trl_ends_with(bare, ".attn.masked_bias"))) ||
+        (m->cfg.family->conv1d &&
+            (trl_ends_with(bare, ".attn.bias") || trl_ends_with(bare, ".attn.masked_bias"))) ||
         trl_starts_with(bare, "vision_tower.") || trl_starts_with(bare, "multi_modal_projector.") ||
         (m->cfg.tied && strcmp(bare, "lm_head.weight") == 0);
 }
@@ -62,8 +65,8 @@ static void shape_text(char *buf, size_t size, const int64_t *shape, int ndim)
         snprintf(buf + at, size - at, "]");
 }
 
-bool trl__weights_shape_fits(const struct trl_param *p, const int64_t *shape, int ndim, const char *origin,
-    const char *name, struct trl_problems *problems)
+bool trl__weights_shape_fits(const struct trl_param *p, const int64_t *shape, int ndim,
+    const char *origin, const char *name, struct trl_problems *problems)
 {
     bool same = ndim == p->ndim;
     for (int i = 0; same && i < ndim; i++)
@@ -72,12 +75,14 @@ bool trl__weights_shape_fits(const struct trl_param *p, const int64_t *shape, in
         char have[128], want[64];
         shape_text(have, sizeof(have), shape, ndim);
         shape_text(want, sizeof(want), p->shape, p->ndim);
-        trl__problem(problems, TRL_E_DATA, "%s: tensor %s has shape %s, config.json asks for %s", origin, name, have, want);
+        trl__problem(problems, TRL_E_DATA, "%s: tensor %s has shape %s, config.json asks for %s",
+            origin, name, have, want);
     }
     return same;
 }
 
-void trl__weights_missing(const struct trl_model *m, const bool *found, struct trl_problems *problems)
+void trl__weights_missing(
+    const struct trl_model *m, const bool *found, struct trl_problems *problems)
 {
     for (int i = 0; i < m->params.n; i++)
         if (!found[i])
@@ -95,7 +100,10 @@ static int64_t find_nan(enum trl_dtype t, const void *src, int64_t n)
         int64_t end = first + 4096 < n ? first + 4096 : n;
         int bad = 0;
         for (int64_t i = first; i < end; i++) {
-            uint32_t u, limit = t == TRL_DTYPE_F32 ? 0x7f800000u : t == TRL_DTYPE_BF16 ? 0x7f80u : 0x7c00u;
+            uint32_t u,
+                limit = t == TRL_DTYPE_F32 ? 0x7f800000u
+                : t == TRL_DTYPE_BF16      ? 0x7f80u
+                                           : 0x7c00u;
             if (t == TRL_DTYPE_F32) {
                 memcpy(&u, b + 4 * i, 4);
                 u &= 0x7fffffffu;
@@ -113,12 +121,14 @@ static int64_t find_nan(enum trl_dtype t, const void *src, int64_t n)
     return -1;
 }
 
-int trl__weights_put(struct trl_model *m, const struct trl_param *p, int64_t first, int64_t n, const void *src,
-    enum trl_dtype t, void *staging, const char *origin, const char *name, struct trl_err *err)
+int trl__weights_put(struct trl_model *m, const struct trl_param *p, int64_t first, int64_t n,
+    const void *src, enum trl_dtype t, void *staging, const char *origin, const char *name,
+    struct trl_err *err)
 {
     int64_t nan = find_nan(t, src, n);
     if (nan >= 0)
-        return trl_fail(err, TRL_E_DATA, "%s: tensor %s: element %lld is NaN", origin, name, (long long)(first + nan));
+        return trl_fail(err, TRL_E_DATA, "%s: tensor %s: element %lld is NaN", origin, name,
+            (long long)(first + nan));
     size_t size = trl_dtype_size(m->params.dtype);
     char *dst = (char *)trl_param_at(m->params.weights, m->params.dtype, p) + (size_t)first * size;
     if (t != m->params.dtype) {
@@ -130,8 +140,8 @@ int trl__weights_put(struct trl_model *m, const struct trl_param *p, int64_t fir
     return 0;
 }
 
-static int stream_tensor(struct trl_model *m, const struct trl_param *p, const struct trl_st_file *f,
-    const struct trl_st_tensor *t, void *buf, struct trl_err *err)
+static int stream_tensor(struct trl_model *m, const struct trl_param *p,
+    const struct trl_st_file *f, const struct trl_st_tensor *t, void *buf, struct trl_err *err)
 {
     enum trl_dtype type;
     trl_st_dtype_native(t->dtype, &type);
@@ -190,8 +200,10 @@ static bool shards_has(const struct shards *s, const char *name)
     return false;
 }
 
-/* Every shard that the index names must be there, and hold the tensors that the index puts into it. */
-static int shards_from_index(struct shards *s, const char *dir, const char *path, struct trl_err *err)
+/* Every shard that the index names must be there, and hold the tensors that the index puts into it.
+ */
+static int shards_from_index(
+    struct shards *s, const char *dir, const char *path, struct trl_err *err)
 {
     char *text;
     size_t len;
@@ -199,7 +211,8 @@ static int shards_from_index(struct shards *s, const char *dir, const char *path
     if (rc)
         return rc;
     json_error_t je;
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je), *map = json_object_get(root, "weight_map"), *v;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je),
+           *map = json_object_get(root, "weight_map"), *v;
     trl_free(text);
     struct trl_problems problems = {0};
     const char *key;
@@ -208,11 +221,13 @@ static int shards_from_index(struct shards *s, const char *dir, const char *path
     else if (!json_is_object(map) || json_object_size(map) == 0)
         rc = trl_fail(err, TRL_E_PARSE, "%s: weight_map is missing or empty", path);
     if (rc == 0)
-        json_object_foreach(map, key, v) {
+        json_object_foreach(map, key, v)
+        {
             const char *file = json_string_value(v);
             struct trl_err one;
             if (!file || strchr(file, '/') || s->n >= MAX_SHARDS)
-                trl__problem(&problems, TRL_E_PARSE, "weight_map puts %s into \"%s\", no file name beside the index", key,
+                trl__problem(&problems, TRL_E_PARSE,
+                    "weight_map puts %s into \"%s\", no file name beside the index", key,
                     file ? file : "?");
             else if (!shards_has(s, file) && shards_add(s, dir, file, &one) != 0)
                 trl__problem(&problems, one.code, "shard %s: %s", file, one.text);
@@ -220,10 +235,11 @@ static int shards_from_index(struct shards *s, const char *dir, const char *path
                 break;
         }
     if (rc == 0 && problems.n == 0)
-        json_object_foreach(map, key, v)
-            for (int i = 0; i < s->n; i++)
-                if (strcmp(trl_path_base(s->files[i].path), json_string_value(v)) == 0 && !trl_st_find(&s->files[i], key))
-                    trl__problem(&problems, TRL_E_DATA, "tensor %s is not in %s", key, json_string_value(v));
+        json_object_foreach(map, key,
+            v) for (int i = 0; i < s->n;
+                    i++) if (strcmp(trl_path_base(s->files[i].path), json_string_value(v)) == 0 &&
+            !trl_st_find(&s->files[i], key)) trl__problem(&problems, TRL_E_DATA,
+            "tensor %s is not in %s", key, json_string_value(v));
     json_decref(root);
     int rc2 = trl__problems_end(&problems, err, path);
     return rc ? rc : rc2;
@@ -231,7 +247,8 @@ static int shards_from_index(struct shards *s, const char *dir, const char *path
 
 static int shards_open(struct shards *s, const char *dir, struct trl_err *err)
 {
-    char *index = trl_path_join(dir, "model.safetensors.index.json"), *one = trl_path_join(dir, "model.safetensors");
+    char *index = trl_path_join(dir, "model.safetensors.index.json"),
+         *one = trl_path_join(dir, "model.safetensors");
     char *bin = trl_path_join(dir, "pytorch_model.bin");
     int rc;
     if (!index || !one || !bin)
@@ -241,10 +258,13 @@ static int shards_open(struct shards *s, const char *dir, struct trl_err *err)
     else if (trl_path_exists(index))
         rc = shards_from_index(s, dir, index, err);
     else if (trl_path_exists(bin))
-        rc = trl_fail(err, TRL_E_UNSUPPORTED, "%s: weights in pickle format (pytorch_model.bin) are not read; convert them "
-            "to safetensors", dir);
+        rc = trl_fail(err, TRL_E_UNSUPPORTED,
+            "%s: weights in pickle format (pytorch_model.bin) are not read; convert them "
+            "to safetensors",
+            dir);
     else
-        rc = trl_fail(err, TRL_E_NOENT, "%s: no weights: neither model.safetensors nor model.safetensors.index.json", dir);
+        rc = trl_fail(err, TRL_E_NOENT,
+            "%s: no weights: neither model.safetensors nor model.safetensors.index.json", dir);
     trl_free(index);
     trl_free(one);
     trl_free(bin);
@@ -257,8 +277,8 @@ struct match {
     const struct trl_st_tensor *tensor;
 };
 
-static void match_file(const struct trl_model *m, const struct trl_st_file *f, struct match *matches, bool *found,
-    struct trl_problems *problems)
+static void match_file(const struct trl_model *m, const struct trl_st_file *f,
+    struct match *matches, bool *found, struct trl_problems *problems)
 {
     for (int i = 0; i < f->n; i++) {
         const struct trl_st_tensor *t = &f->items[i];
@@ -267,16 +287,18 @@ static void match_file(const struct trl_model *m, const struct trl_st_file *f, s
         if (k == TRL_WEIGHT_IGNORED)
             continue;
         if (k == TRL_WEIGHT_UNKNOWN) {
-            trl__problem(problems, TRL_E_DATA, "%s: tensor %s is none of a %s model", f->path, t->name,
-                m->cfg.family->model_type);
+            trl__problem(problems, TRL_E_DATA, "%s: tensor %s is none of a %s model", f->path,
+                t->name, m->cfg.family->model_type);
             continue;
         }
         if (found[k])
             trl__problem(problems, TRL_E_DATA, "%s: tensor %s is there twice", f->path, t->name);
         else if (trl_st_dtype_native(t->dtype, &type) != 0)
-            trl__problem(problems, TRL_E_UNSUPPORTED, "%s: tensor %s has type %s (F32, F16, BF16 are supported)", f->path,
-                t->name, trl_st_dtype_name(t->dtype));
-        else if (trl__weights_shape_fits(trl__param(m, k), t->shape, t->ndim, f->path, t->name, problems))
+            trl__problem(problems, TRL_E_UNSUPPORTED,
+                "%s: tensor %s has type %s (F32, F16, BF16 are supported)", f->path, t->name,
+                trl_st_dtype_name(t->dtype));
+        else if (trl__weights_shape_fits(
+                     trl__param(m, k), t->shape, t->ndim, f->path, t->name, problems))
             matches[k] = (struct match){f, t};
         found[k] = true;
     }
@@ -289,7 +311,9 @@ int trl__weights_load_folder(struct trl_model *m, const char *dir, struct trl_er
     struct match *matches = trl_calloc((size_t)m->params.n, sizeof(matches[0]));
     bool *found = trl_calloc((size_t)m->params.n, sizeof(found[0]));
     void *buf = trl_malloc((size_t)CHUNK_ELEMS * 8);
-    int rc = !matches || !found || !buf ? trl_fail_nomem(err, (size_t)CHUNK_ELEMS * 8, "loading weights") : 0;
+    int rc = !matches || !found || !buf
+        ? trl_fail_nomem(err, (size_t)CHUNK_ELEMS * 8, "loading weights")
+        : 0;
     if (rc == 0)
         rc = shards_open(&s, dir, err);
     if (rc == 0) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as config.json: refused with a text, or a configuration whose table of parameters and memory can be counted. */
+/* Any bytes as config.json: refused with a text, or a configuration whose table of parameters and
+ * memory can be counted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ static void lay_out(const struct trl_model_config *c)
     struct trl_layout lay;
     struct trl_buffers buf;
     struct trl_types types = {TRL_DTYPE_F32, TRL_DTYPE_F32, TRL_DTYPE_BF16};
-    struct trl_model_capacity cap = {.max_tokens = 64, .max_docs = 2, .max_position = 32, .training = true};
+    struct trl_model_capacity cap = {
+        .max_tokens = 64, .max_docs = 2, .max_position = 32, .training = true};
     if (trl__layout_build(&lay, c, &params, NULL) != 0)
         return;
     for (int i = 0; i < params.n; i++)

@@ -27,7 +27,7 @@ static void put_str(FILE *f, const char *s)
 struct writer {
     FILE *f;
     const char *arch;
-    uint64_t n;   /* keys so far */
+    uint64_t n; /* keys so far */
     bool counting; /* nothing is written, keys are counted */
 };
 
@@ -87,17 +87,20 @@ static void keys(struct writer *w, const struct trl_model_config *c)
     }
 }
 
-static const char *const llama_parts[][2] = {{"self_attn.q_proj", "attn_q"}, {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"}, {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+static const char *const llama_parts[][2] = {{"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"}, {"mlp.gate_proj", "ffn_gate"}, {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"}, {"input_layernorm", "attn_norm"}, {"pre_feedforward_layernorm", "ffn_norm"},
-    {"post_feedforward_layernorm", "post_ffw_norm"}, {"ln_1", "attn_norm"}, {"ln_2", "ffn_norm"},
-    {"attn.c_attn", "attn_qkv"}, {"attn.c_proj", "attn_output"}, {"mlp.c_fc", "ffn_up"}, {"mlp.c_proj", "ffn_down"}};
+    {"mlp.down_proj", "ffn_down"}, {"input_layernorm", "attn_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"}, {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"ln_1", "attn_norm"}, {"ln_2", "ffn_norm"}, {"attn.c_attn", "attn_qkv"},
+    {"attn.c_proj", "attn_output"}, {"mlp.c_fc", "ffn_up"}, {"mlp.c_proj", "ffn_down"}};
 
 static void gguf_name(const struct trl_model *m, const struct trl_param *p, char *ret, size_t size)
 {
-    static const char *const top[][2] = {{"model.embed_tokens.", "token_embd."}, {"transformer.wte.", "token_embd."},
-        {"transformer.wpe.", "position_embd."}, {"model.norm.", "output_norm."}, {"transformer.ln_f.", "output_norm."},
+    static const char *const top[][2] = {{"model.embed_tokens.", "token_embd."},
+        {"transformer.wte.", "token_embd."}, {"transformer.wpe.", "position_embd."},
+        {"model.norm.", "output_norm."}, {"transformer.ln_f.", "output_norm."},
         {"lm_head.", "output."}};
     const char *suffix = strrchr(p->name, '.');
     for (size_t i = 0; i < sizeof(top) / sizeof(top[0]); i++)
@@ -106,10 +109,13 @@ static void gguf_name(const struct trl_model *m, const struct trl_param *p, char
             return;
         }
     char part[64];
-    const char *at = p->name + (m->cfg.family->conv1d ? strlen("transformer.h.") : strlen("model.layers."));
+    const char *at =
+        p->name + (m->cfg.family->conv1d ? strlen("transformer.h.") : strlen("model.layers."));
     at = strchr(at, '.') + 1;
     snprintf(part, sizeof(part), "%.*s", (int)(suffix - at), at);
-    const char *to = strcmp(part, "post_attention_layernorm") ? NULL : m->cfg.post_norms ? "post_attention_norm" : "ffn_norm";
+    const char *to = strcmp(part, "post_attention_layernorm") ? NULL
+        : m->cfg.post_norms                                   ? "post_attention_norm"
+                                                              : "ffn_norm";
     for (size_t i = 0; i < sizeof(llama_parts) / sizeof(llama_parts[0]); i++)
         if (strcmp(part, llama_parts[i][0]) == 0)
             to = llama_parts[i][1];
@@ -117,7 +123,8 @@ static void gguf_name(const struct trl_model *m, const struct trl_param *p, char
     snprintf(ret, size, "blk.%d.%s%s", p->layer, to, suffix);
 }
 
-/* Rows as the file has them: interleaved q and k for llama, transposed Conv1D, norms + 1 for Gemma. */
+/* Rows as the file has them: interleaved q and k for llama, transposed Conv1D, norms + 1 for Gemma.
+ */
 static void layout_values(const struct trl_model *m, const struct trl_param *p, float *dst)
 {
     const float *src = trl_param_at(m->params.weights, TRL_DTYPE_F32, p);
@@ -129,7 +136,8 @@ static void layout_values(const struct trl_model *m, const struct trl_param *p, 
             int64_t at = p->conv1d ? c * rows + r : r * cols + c;
             if (qk) /* half s, pair i -> 2i + s */
                 at = (r - r % hd + 2 * (r % hd % (hd / 2)) + r % hd / (hd / 2)) * cols + c;
-            dst[at] = src[r * cols + c] + (f->gguf_norm_plus1 && p->role == TRL_PARAM_NORM ? 1.0f : 0.0f);
+            dst[at] =
+                src[r * cols + c] + (f->gguf_norm_plus1 && p->role == TRL_PARAM_NORM ? 1.0f : 0.0f);
         }
 }
 

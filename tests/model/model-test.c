@@ -3,8 +3,8 @@
 
 #include <jansson.h>
 
-const char *const model_test_names[] = {"tiny-llama", "tiny-llama3", "tiny-smollm", "tiny-mistral", "tiny-qwen2",
-    "tiny-qwen3", "tiny-gpt2", "tiny-gemma2", "tiny-gemma3", NULL};
+const char *const model_test_names[] = {"tiny-llama", "tiny-llama3", "tiny-smollm", "tiny-mistral",
+    "tiny-qwen2", "tiny-qwen3", "tiny-gpt2", "tiny-gemma2", "tiny-gemma3", NULL};
 
 void model_test_open(struct model_test *t, const char *backend, const char *name, const char *dtype,
     enum trl_dtype compute, bool training, bool checkpointing)
@@ -12,11 +12,15 @@ void model_test_open(struct model_test *t, const char *backend, const char *name
     struct trl_err err = {0};
     char path[512];
     *t = (struct model_test){0};
-    assert_trl_ok(trl_backend_open(&t->be, &(struct trl_backend_options){.name = backend}, &err), &err);
+    assert_trl_ok(
+        trl_backend_open(&t->be, &(struct trl_backend_options){.name = backend}, &err), &err);
     snprintf(path, sizeof(path), "golden/models/%s", name);
     struct trl_model_options o = {.path = trl_test_data(path), .dtype = dtype, .compute = compute};
     assert_trl_ok(trl_model_load(&t->m, t->be, &o, &err), &err);
-    struct trl_model_capacity cap = {.max_tokens = 160, .max_docs = 8, .max_position = 160, .training = training,
+    struct trl_model_capacity cap = {.max_tokens = 160,
+        .max_docs = 8,
+        .max_position = 160,
+        .training = training,
         .checkpointing = checkpointing};
     assert_trl_ok(trl_model_prepare(t->m, &cap, &err), &err);
     snprintf(path, sizeof(path), "golden/model-goldens/%s.safetensors", name);
@@ -30,7 +34,8 @@ void model_test_close(struct model_test *t)
     trl_backend_close(t->be);
 }
 
-float *model_test_tensor(const struct model_test *t, const char *name, int64_t *ret_n, int64_t shape[4])
+float *model_test_tensor(
+    const struct model_test *t, const char *name, int64_t *ret_n, int64_t shape[4])
 {
     const struct trl_st_tensor *s = trl_st_find(&t->gold, name);
     if (!s)
@@ -41,7 +46,8 @@ float *model_test_tensor(const struct model_test *t, const char *name, int64_t *
     for (int64_t i = 0; i < s->numel; i++) {
         int64_t v;
         if (trl_st_dtype_native(s->dtype, &type) == 0) {
-            trl_dtype_convert(TRL_DTYPE_F32, &f[i], type, data + (size_t)i * trl_dtype_size(type), 1);
+            trl_dtype_convert(
+                TRL_DTYPE_F32, &f[i], type, data + (size_t)i * trl_dtype_size(type), 1);
         } else {
             memcpy(&v, data + 8 * i, 8);
             f[i] = (float)v;
@@ -54,7 +60,8 @@ float *model_test_tensor(const struct model_test *t, const char *name, int64_t *
     return f;
 }
 
-void model_test_batch_open(struct model_test_batch *b, const struct model_test *t, const char *prefix)
+void model_test_batch_open(
+    struct model_test_batch *b, const struct model_test *t, const char *prefix)
 {
     char name[128];
     int64_t n, shape[4];
@@ -86,8 +93,12 @@ void model_test_batch_open(struct model_test_batch *b, const struct model_test *
         }
         b->doc_start[r + 1] = k;
     }
-    b->tk = (struct trl_tokens){.n = k, .n_docs = b->rows, .ids = b->ids, .positions = b->positions,
-        .doc_start = b->doc_start, .padded_length = b->cols};
+    b->tk = (struct trl_tokens){.n = k,
+        .n_docs = b->rows,
+        .ids = b->ids,
+        .positions = b->positions,
+        .doc_start = b->doc_start,
+        .padded_length = b->cols};
     free(ids);
     free(mask);
     free(pos);
@@ -118,7 +129,10 @@ double model_test_step(struct model_test *t, const struct model_test_batch *b)
         mean.n += b->targets[i] >= 0;
     assert_trl_ok(trl_model_zero_grads(t->m, &err), &err);
     assert_trl_ok(trl_model_forward(t->m, &b->tk, true, &err), &err);
-    struct trl_head_args args = {.targets = b->targets, .logp = logp, .want_grad = true, .coef = model_test_mean_coef,
+    struct trl_head_args args = {.targets = b->targets,
+        .logp = logp,
+        .want_grad = true,
+        .coef = model_test_mean_coef,
         .coef_ctx = &mean};
     assert_trl_ok(trl_model_head(t->m, &args, &err), &err);
     assert_trl_ok(trl_model_backward(t->m, NULL, NULL, &err), &err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRL_TESTS_MODEL_TEST_H
 #define TRL_TESTS_MODEL_TEST_H
-/* A golden model with its backend, golden tensors as float arrays, and micro-batches from padded id matrices. */
+/* A golden model with its backend, golden tensors as float arrays, and micro-batches from padded id
+ * matrices. */
 #include "../trl-test.h"
 
 #include "model/internal.h"
@@ -20,9 +21,11 @@ void model_test_open(struct model_test *t, const char *backend, const char *name
 void model_test_close(struct model_test *t);
 
 /* A tensor of the golden file as float; caller frees with free(). NULL when absent. */
-float *model_test_tensor(const struct model_test *t, const char *name, int64_t *ret_n, int64_t shape[4]);
+float *model_test_tensor(
+    const struct model_test *t, const char *name, int64_t *ret_n, int64_t shape[4]);
 
-/* Rows of a padded batch, pads left out. Indices of its tokens in the padded matrix are in `cell`. */
+/* Rows of a padded batch, pads left out. Indices of its tokens in the padded matrix are in `cell`.
+ */
 struct model_test_batch {
     struct trl_tokens tk;
     int32_t *ids, *positions, *targets, *cell;
@@ -30,7 +33,8 @@ struct model_test_batch {
     int64_t rows, cols;
 };
 /* prefix "batch_right" (with mask and positions) or "seq_a" (without) */
-void model_test_batch_open(struct model_test_batch *b, const struct model_test *t, const char *prefix);
+void model_test_batch_open(
+    struct model_test_batch *b, const struct model_test *t, const char *prefix);
 void model_test_batch_close(struct model_test_batch *b);
 
 /* coef of a mean over `n` tokens: d_logp = -1/n */

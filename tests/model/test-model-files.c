@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models on disk: saved, sharded, read back, fresh, from GGUF; and folders that contradict themselves. */
+/* Models on disk: saved, sharded, read back, fresh, from GGUF; and folders that contradict
+ * themselves. */
 #include "model-test.h"
 
 #include <jansson.h>
@@ -34,7 +35,8 @@ static struct trl_backend *ref(void)
     static struct trl_backend *be;
     struct trl_err err = {0};
     if (!be)
-        assert_trl_ok(trl_backend_open(&be, &(struct trl_backend_options){.name = "ref"}, &err), &err);
+        assert_trl_ok(
+            trl_backend_open(&be, &(struct trl_backend_options){.name = "ref"}, &err), &err);
     return be;
 }
 
@@ -42,7 +44,9 @@ static struct trl_model *load(const char *path, const char *dtype)
 {
     struct trl_err err = {0};
     struct trl_model *m;
-    assert_trl_ok(trl_model_load(&m, ref(), &(struct trl_model_options){.path = path, .dtype = dtype}, &err), &err);
+    assert_trl_ok(
+        trl_model_load(&m, ref(), &(struct trl_model_options){.path = path, .dtype = dtype}, &err),
+        &err);
     return m;
 }
 
@@ -85,7 +89,8 @@ static void fresh_folder(const char *name)
     assert_trl_ok(trl_mkdirs(in_tmp(name), &err), &err);
 }
 
-/* Whole and sharded, every family: the same bits come back, and stale files of an earlier save are gone. */
+/* Whole and sharded, every family: the same bits come back, and stale files of an earlier save are
+ * gone. */
 static void save_and_load(void **state)
 {
     struct trl_err err = {0};
@@ -105,18 +110,22 @@ static void save_and_load(void **state)
     }
 }
 
-/* Greedy shards in order: 738560 bytes, limit 300000: the golden sharded model has the same split. */
+/* Greedy shards in order: 738560 bytes, limit 300000: the golden sharded model has the same split.
+ */
 static void shard_index(void **state)
 {
     struct trl_err err = {0};
-    struct trl_model *m = load(golden("tiny-llama-sharded"), NULL), *one = load(golden("tiny-llama"), NULL);
+    struct trl_model *m = load(golden("tiny-llama-sharded"), NULL),
+                     *one = load(golden("tiny-llama"), NULL);
     same_weights(one, m, 0);
     fresh_folder("out");
-    json_t *want = json_load_file(trl_test_data("golden/models/tiny-llama-sharded/model.safetensors.index.json"), 0, NULL);
+    json_t *want = json_load_file(
+        trl_test_data("golden/models/tiny-llama-sharded/model.safetensors.index.json"), 0, NULL);
     assert_trl_ok(trl_model_save(m, in_tmp("out"), NULL, 400000, &err), &err);
     json_t *got = json_load_file(in_tmp("out/model.safetensors.index.json"), 0, NULL);
     assert_true(json_equal(json_object_get(want, "metadata"), json_object_get(got, "metadata")));
-    assert_true(json_equal(json_object_get(want, "weight_map"), json_object_get(got, "weight_map")));
+    assert_true(
+        json_equal(json_object_get(want, "weight_map"), json_object_get(got, "weight_map")));
     json_decref(want);
     json_decref(got);
     trl_model_free(one);
@@ -162,8 +171,9 @@ static void cannot_write(void **state)
 
 static void copy_model(const char *from, const char *to)
 {
-    static const char *const files[] = {"config.json", "model.safetensors", "model.safetensors.index.json",
-        "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"};
+    static const char *const files[] = {"config.json", "model.safetensors",
+        "model.safetensors.index.json", "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors"};
     fresh_folder(to);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         char a[512], b[512];
@@ -204,23 +214,30 @@ static void contradictions(void **state)
     copy_model("tiny-llama", "x");
     edit_config("x", "intermediate_size", json_integer(161));
     edit_config("x", "num_hidden_layers", json_integer(3));
-    expect_load_error(in_tmp("x"), (const char *const[]){"model.layers.0.mlp.gate_proj.weight has shape [160, 64], config.json asks "
-        "for [161, 64]", "tensor model.layers.2.self_attn.q_proj.weight is missing", "problems", NULL});
+    expect_load_error(in_tmp("x"),
+        (const char *const[]){
+            "model.layers.0.mlp.gate_proj.weight has shape [160, 64], config.json asks "
+            "for [161, 64]",
+            "tensor model.layers.2.self_attn.q_proj.weight is missing", "problems", NULL});
     copy_model("tiny-llama", "x");
     edit_config("x", "num_hidden_layers", json_integer(1));
-    expect_load_error(in_tmp("x"), (const char *const[]){"tensor model.layers.1.self_attn.q_proj.weight is none of a llama model",
-        NULL});
+    expect_load_error(in_tmp("x"),
+        (const char *const[]){
+            "tensor model.layers.1.self_attn.q_proj.weight is none of a llama model", NULL});
     copy_model("tiny-llama", "x");
     patch("x/model.safetensors", "model.norm.weight", "model.nork.weight");
-    expect_load_error(in_tmp("x"), (const char *const[]){"model.nork.weight is none of", "tensor model.norm.weight is missing",
-        "2 problems", NULL});
+    expect_load_error(in_tmp("x"),
+        (const char *const[]){"model.nork.weight is none of", "tensor model.norm.weight is missing",
+            "2 problems", NULL});
     /* float32 bytes under another type's name */
     copy_model("tiny-llama", "x");
     patch("x/model.safetensors", "\"F32\"", "\"I32\"");
-    expect_load_error(in_tmp("x"), (const char *const[]){"has type I32 (F32, F16, BF16 are supported)", NULL});
+    expect_load_error(
+        in_tmp("x"), (const char *const[]){"has type I32 (F32, F16, BF16 are supported)", NULL});
     copy_model("tiny-llama-sharded", "x");
     assert_int_equal(unlink(in_tmp("x/model-00002-of-00002.safetensors")), 0);
-    expect_load_error(in_tmp("x"), (const char *const[]){"shard model-00002-of-00002.safetensors", "No such file", NULL});
+    expect_load_error(in_tmp("x"),
+        (const char *const[]){"shard model-00002-of-00002.safetensors", "No such file", NULL});
     copy_model("tiny-llama-sharded", "x");
     patch("x/model.safetensors.index.json", "model-00002-of-00002", "../../../etc/passwdx");
     expect_load_error(in_tmp("x"), (const char *const[]){"no file name beside the index", NULL});
@@ -256,11 +273,14 @@ static void nan_weights(void **state)
         fwrite(&t[i].nan, (size_t)t[i].size, 1, o);
         fclose(o);
         trl_st_close(&f);
-        expect_load_error(in_tmp("x"), (const char *const[]){"tensor model.layers.1.mlp.up_proj.weight: element 5000 is NaN", NULL});
+        expect_load_error(in_tmp("x"),
+            (const char *const[]){
+                "tensor model.layers.1.mlp.up_proj.weight: element 5000 is NaN", NULL});
     }
 }
 
-/* Names as other programs write them: without prefix, with a multimodal one, with buffers and a second tied head. */
+/* Names as other programs write them: without prefix, with a multimodal one, with buffers and a
+ * second tied head. */
 static void prefixes(void **state)
 {
     static const struct {
@@ -271,7 +291,8 @@ static void prefixes(void **state)
         struct trl_model *m = load(golden(t[i].model), NULL);
         for (int k = 0; k < m->params.n; k++) {
             char name[256];
-            snprintf(name, sizeof(name), "%s%s", t[i].add, m->params.items[k].name + strlen(t[i].strip));
+            snprintf(
+                name, sizeof(name), "%s%s", t[i].add, m->params.items[k].name + strlen(t[i].strip));
             assert_int_equal(trl__weights_find(m, name), k);
         }
         trl_model_free(m);
@@ -290,7 +311,8 @@ static void from_scratch(void **state)
         struct trl_err err = {0};
         struct trl_model *m[3];
         for (int k = 0; k < 3; k++) {
-            struct trl_model_options o = {.path = golden(model_test_names[i]), .from_scratch = true, .seed = (uint64_t)k / 2};
+            struct trl_model_options o = {
+                .path = golden(model_test_names[i]), .from_scratch = true, .seed = (uint64_t)k / 2};
             assert_trl_ok(trl_model_load(&m[k], ref(), &o, &err), &err);
         }
         const float *w = m[0]->params.weights;
@@ -309,11 +331,14 @@ static void from_scratch(void **state)
             if (p->role == TRL_PARAM_NORM || p->role == TRL_PARAM_BIAS)
                 assert_true(rms == (p->role == TRL_PARAM_NORM ? norm : 0));
             else if (!(fabs(rms - std) < 0.05 * std))
-                fail_msg("%s: %s has deviation %g, wanted %g", model_test_names[i], p->name, rms, std);
+                fail_msg(
+                    "%s: %s has deviation %g, wanted %g", model_test_names[i], p->name, rms, std);
         }
         if (c->pad_row >= 0)
             for (int64_t e = 0; e < c->hidden; e++)
-                assert_true(w[m[0]->params.items[m[0]->lay.embed].offset + c->pad_row * c->hidden + e] == 0);
+                assert_true(
+                    w[m[0]->params.items[m[0]->lay.embed].offset + c->pad_row * c->hidden + e] ==
+                    0);
         for (int k = 0; k < 3; k++)
             trl_model_free(m[k]);
     }
@@ -325,8 +350,9 @@ static void from_gguf(void **state)
 {
     static const struct {
         const char *model, *arch;
-    } t[] = {{"tiny-llama", "llama"}, {"tiny-smollm", "llama"}, {"tiny-qwen2", "qwen2"}, {"tiny-qwen3", "qwen3"},
-        {"tiny-gpt2", "gpt2"}, {"tiny-gemma2", "gemma2"}, {"tiny-gemma3", "gemma3"}};
+    } t[] = {{"tiny-llama", "llama"}, {"tiny-smollm", "llama"}, {"tiny-qwen2", "qwen2"},
+        {"tiny-qwen3", "qwen3"}, {"tiny-gpt2", "gpt2"}, {"tiny-gemma2", "gemma2"},
+        {"tiny-gemma3", "gemma3"}};
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++)
         for (int q8 = 0; q8 < 2; q8++) {
             struct trl_err err = {0};
@@ -358,12 +384,15 @@ static void bad_gguf(void **state)
     struct trl_model *m = load(golden("tiny-llama"), NULL);
     gguf_write_model(m, "llama", in_tmp("m.gguf"), false);
     patch("m.gguf", "blk.1.ffn_up.weight", "blk.1.ffn_xx.weight");
-    expect_load_error(in_tmp("m.gguf"), (const char *const[]){"blk.1.ffn_xx.weight is none of a llama", "up_proj.weight is missing", NULL});
+    expect_load_error(in_tmp("m.gguf"),
+        (const char *const[]){
+            "blk.1.ffn_xx.weight is none of a llama", "up_proj.weight is missing", NULL});
     gguf_write_model(m, "mamba", in_tmp("m.gguf"), false);
     expect_load_error(in_tmp("m.gguf"), (const char *const[]){"\"mamba\" is not supported", NULL});
     gguf_write_model(m, "llama", in_tmp("m.gguf"), false);
     patch("m.gguf", "embedding_length", "embedding_lengtx");
-    expect_load_error(in_tmp("m.gguf"), (const char *const[]){"llama.embedding_length is missing", NULL});
+    expect_load_error(
+        in_tmp("m.gguf"), (const char *const[]){"llama.embedding_length is missing", NULL});
     gguf_write_model(m, "llama", in_tmp("m.gguf"), false);
     assert_int_equal(truncate(in_tmp("m.gguf"), 200000), 0);
     expect_load_error(in_tmp("m.gguf"), (const char *const[]){"m.gguf", NULL});
@@ -376,13 +405,15 @@ static void options(void **state)
     struct trl_model *m;
     struct trl_model_options o = {.path = golden("tiny-llama"), .dtype = "int8"};
     assert_int_equal(trl_model_load(&m, ref(), &o, &err), TRL_E_USAGE);
-    o = (struct trl_model_options){.path = golden("tiny-llama"), .dtype = "bfloat16", .compute = TRL_DTYPE_F16};
+    o = (struct trl_model_options){
+        .path = golden("tiny-llama"), .dtype = "bfloat16", .compute = TRL_DTYPE_F16};
     assert_int_equal(trl_model_load(&m, ref(), &o, &err), TRL_E_UNSUPPORTED);
     copy_model("tiny-gpt2", "x");
     edit_config("x", "attn_pdrop", json_real(0.1));
     o = (struct trl_model_options){.path = in_tmp("x")};
     assert_trl_ok(trl_model_load(&m, ref(), &o, &err), &err);
-    struct trl_model_capacity cap = {.max_tokens = 8, .max_docs = 1, .max_position = 8, .training = true};
+    struct trl_model_capacity cap = {
+        .max_tokens = 8, .max_docs = 1, .max_position = 8, .training = true};
     assert_int_equal(trl_model_prepare(m, &cap, &err), TRL_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "attn_pdrop 0.1"));
     cap.training = false;

