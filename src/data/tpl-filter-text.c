@@ -129,8 +129,13 @@ FILTER(filter_indent)
         rc = tpl_want_int(r, slot[0], "the width of indent", &width);
     if (rc == 0 && width > 10000)
         rc = tpl_raise(r, "indent(%lld): at most 10000 is allowed", (long long)width);
-    if (rc == 0)
-        rc = tpl_to_str(r, self, &s);
+    if (rc == 0 && self->kind == TPL_UNDEF)
+        return tpl_use_undef(r, self);
+    if (rc == 0 && self->kind == TPL_LIST)
+        return tpl_raise(r, "'list' object has no attribute 'splitlines'");
+    if (rc == 0 && self->kind != TPL_STR)
+        return tpl_raise(r, "unsupported operand type(s) for +=: '%s' and 'str'", tpl_type_name(self));
+    s = *self;
     if (rc == 0)
         rc = tpl_str_wrap(r, "\n", 1, &newline);
     if (rc == 0)
@@ -196,8 +201,7 @@ FILTER(filter_truncate)
         rc = tpl_truth(r, slot[1], &kill);
     if (rc == 0 && slot[3] && slot[3]->kind != TPL_NONE)
         rc = tpl_want_int(r, slot[3], "leeway", &leeway);
-    if (rc == 0)
-        rc = tpl_to_str(r, self, &s);
+    s = *self;
     if (rc == 0)
         rc = tpl_len(r, &dots, &n_end);
     if (rc == 0)
@@ -211,6 +215,8 @@ FILTER(filter_truncate)
     *ret = s;
     if (len <= length || len - length <= leeway)
         return 0;
+    if (s.kind != TPL_STR)
+        return tpl_raise(r, "a '%s' cannot be truncated", tpl_type_name(&s));
     struct tpl_slice sl = {{tpl_none(), tpl_int(length - n_end), tpl_none()}};
     struct tpl_value key = {.kind = TPL_SLICE, .u.slice = &sl};
     if ((rc = tpl_getitem(r, &s, &key, &cut)) != 0)

@@ -317,7 +317,10 @@ int tpl_format_percent(struct tpl_render *r, const struct tpl_value *fmt, const 
             trl_str_putc(&out, s->data[p++]);
         }
     }
-    if (rc == 0 && c.used < c.n && c.args->kind != TPL_DICT)
+    /* whatever can be indexed might be a mapping: Python lets it pass unused */
+    bool indexed = c.args->kind == TPL_DICT || c.args->kind == TPL_LIST || c.args->kind == TPL_RANGE ||
+        c.args->kind == TPL_UNDEF;
+    if (rc == 0 && c.used < c.n && !indexed)
         rc = tpl_raise(r, "not all arguments converted during string formatting");
     if (rc == 0)
         return tpl_str_take_buf(r, &out, ret);

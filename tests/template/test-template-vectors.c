@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Some hundred small templates against what transformers' own environment (jinja2 3.1.6) makes of them: text, generation
+/* Some hundred small templates, written and random, against what transformers' own environment (jinja2 3.1.6) makes of them: text, generation
  * spans, and that errors are errors (with its text, where ours is meant to be the same). */
 #include "template-test.h"
 
@@ -58,7 +58,7 @@ static void test_vectors(void **state)
     struct state s = {0};
     int n = each_line(trl_test_data("template/vectors.jsonl"), check_line, &s);
     json_decref(s.vars);
-    assert_true(n > 390);
+    assert_true(n > 600);
     assert_int_equal(s.failures, 0);
 }
 
