@@ -74,27 +74,40 @@ int KERN(adamw)(struct trl_backend *be, const struct trl_op_adamw *a)
     return 0;
 }
 
+static float round_number(enum trl_dtype t, double x)
+{
+    float f = (float)x;
+    uint16_t h;
+    if (t == TRL_DTYPE_F32)
+        return f;
+    trl_dtype_store(t, &h, 0, f);
+    return trl_dtype_load(t, &h, 0);
+}
+
 static void sgd_range(void *ctx, int64_t i, int64_t end, int thread)
 {
     (void)thread;
     const struct trl_op_sgd *a = ctx;
-    float mu = (float)a->momentum, rest = (float)(1 - a->dampening), decay = (float)a->weight_decay;
+    vf mu = v_set((float)a->momentum), decay = v_set(round_number(a->g_dtype, a->weight_decay));
+    vf rest = v_set(round_number(a->state_dtype, 1 - a->dampening));
+    vf look = v_set(round_number(a->g_dtype, a->momentum));
+    vf step = v_set(round_number(a->p_dtype, -a->lr));
     for (; i < end; i += VW) {
         int64_t n = LANES(i, end);
-        vf g = load_grad(a->g_dtype, a->g, i, n, (float)a->grad_scale),
-           p = v_load_n(a->p_dtype, a->p, i, n);
+        vf g = load_grad(a->g_dtype, a->g, i, n, (float)a->grad_scale);
+        vf p = v_load_n(a->p_dtype, a->p, i, n);
         if (a->weight_decay != 0)
-            g = v_round(a->g_dtype, g + v_set(decay) * p);
+            g = v_round(a->g_dtype, g + decay * p);
         if (a->buf) {
             vf buf = g;
             if (!a->first) {
-                buf = v_round(a->state_dtype, v_load_n(a->state_dtype, a->buf, i, n) * v_set(mu));
-                buf = v_round(a->state_dtype, buf + v_set(rest) * g);
+                buf = v_round(a->state_dtype, v_load_n(a->state_dtype, a->buf, i, n) * mu);
+                buf = v_round(a->state_dtype, buf + rest * g);
             }
             v_store_n(a->state_dtype, a->buf, i, n, buf);
-            g = a->nesterov ? v_round(a->g_dtype, g + v_set(mu) * buf) : buf;
+            g = a->nesterov ? v_round(a->g_dtype, g + look * buf) : buf;
         }
-        store_param(a->p_dtype, a->p, a->copy_dtype, a->p_copy, i, n, p + v_set((float)-a->lr) * g);
+        store_param(a->p_dtype, a->p, a->copy_dtype, a->p_copy, i, n, p + step * g);
     }
 }
 

@@ -62,24 +62,27 @@ int trl_ref_adamw(struct trl_backend *be, const struct trl_op_adamw *a)
     return 0;
 }
 
+/* torch's add(alpha) rounds alpha to the tensor's type; its multiplication by a number does not. */
 int trl_ref_sgd(struct trl_backend *be, const struct trl_op_sgd *a)
 {
     (void)be;
+    float decay = ref_round(a->g_dtype, (float)a->weight_decay), mu = (float)a->momentum;
+    float rest = ref_round(a->state_dtype, (float)(1 - a->dampening));
+    float look = ref_round(a->g_dtype, mu), step = ref_round(a->p_dtype, (float)-a->lr);
     for (int64_t i = 0; i < a->n; i++) {
         float g = scaled_grad(a->g_dtype, a->g, i, a->grad_scale), p = get(a->p_dtype, a->p, i);
         if (a->weight_decay != 0)
-            g = ref_round(a->g_dtype, g + (float)a->weight_decay * p);
+            g = ref_round(a->g_dtype, g + decay * p);
         if (a->buf) {
             float buf = g;
             if (!a->first) {
-                buf =
-                    ref_round(a->state_dtype, get(a->state_dtype, a->buf, i) * (float)a->momentum);
-                buf = ref_round(a->state_dtype, buf + (float)(1 - a->dampening) * g);
+                buf = ref_round(a->state_dtype, get(a->state_dtype, a->buf, i) * mu);
+                buf = ref_round(a->state_dtype, buf + rest * g);
             }
             trl_dtype_store(a->state_dtype, a->buf, (size_t)i, buf);
-            g = a->nesterov ? ref_round(a->g_dtype, g + (float)a->momentum * buf) : buf;
+            g = a->nesterov ? ref_round(a->g_dtype, g + look * buf) : buf;
         }
-        put_param(a->p_dtype, a->p, a->copy_dtype, a->p_copy, i, p + (float)-a->lr * g);
+        put_param(a->p_dtype, a->p, a->copy_dtype, a->p_copy, i, p + step * g);
     }
     return 0;
 }
