@@ -219,16 +219,28 @@ static void packer_release(struct packer *p)
         trl_free(all[i]);
 }
 
-int trl_pack_rows(struct trl_store *to, const struct trl_store *from, const int64_t *order, int64_t n,
-    enum trl_packing strategy, int64_t length, struct trl_err *err)
+/* With rows in file order, tokens before the next batch are done with. */
+static bool in_order(const struct trl_store *s, const int64_t *order, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++)
+        if (s->begin[order[i]] < s->begin[order[i - 1]])
+            return false;
+    return true;
+}
+
+int trl_pack_rows(struct trl_store *to, struct trl_store *from, const int64_t *order, int64_t n, enum trl_packing strategy,
+    int64_t length, bool consume, struct trl_err *err)
 {
     if (length < 1 || length > INT32_MAX / 4)
         return trl_fail(err, TRL_E_RANGE, "packing needs max_length between 1 and %d, not %lld", INT32_MAX / 4,
             (long long)length);
     struct packer p = {.to = to, .from = from, .length = length};
     int rc = strategy == TRL_PACK_WRAPPED ? 0 : bins_init(&p.bins, length, err);
+    consume = consume && in_order(from, order, n);
     for (int64_t i = 0; i < n && rc == 0; i += TRL_PACK_BATCH) {
         int64_t m = n - i < TRL_PACK_BATCH ? n - i : TRL_PACK_BATCH;
+        if (consume && i / TRL_PACK_BATCH % 16 == 0)
+            trl_store_forget(from, from->begin[order[i]]);
         if (strategy == TRL_PACK_WRAPPED) {
             rc = pack_wrapped(&p, order + i, m, err);
             continue;

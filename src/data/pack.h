@@ -14,8 +14,9 @@
 enum trl_packing { TRL_PACK_BFD, TRL_PACK_BFD_SPLIT, TRL_PACK_WRAPPED, TRL_PACK_MAX_ };
 enum { TRL_PACK_BATCH = 1000 };
 
-/* order[n]: which rows of `from`, in which order; packed rows are appended to *to. */
-int trl_pack_rows(struct trl_store *to, const struct trl_store *from, const int64_t *order, int64_t n,
-    enum trl_packing strategy, int64_t length, struct trl_err *err);
+/* order[n]: which rows of `from`, in which order; packed rows are appended to *to. consume: `from` is released afterwards, so
+ * memory of packed rows may go at once. */
+int trl_pack_rows(struct trl_store *to, struct trl_store *from, const int64_t *order, int64_t n, enum trl_packing strategy,
+    int64_t length, bool consume, struct trl_err *err);
 
 #endif

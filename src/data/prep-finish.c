@@ -112,7 +112,7 @@ int trl_finish_rows(struct trl_dataset **ret, struct trl_store *s, const int64_t
         if (f->shuffle)
             rc = shuffle(mine, n, f->seed, err);
         if (rc == 0)
-            rc = trl_pack_rows(&packed, s, mine, n, f->strategy, f->max_length, err);
+            rc = trl_pack_rows(&packed, s, mine, n, f->strategy, f->max_length, take, err);
         trl_free(mine);
         n = (int64_t)packed.n_rows;
         mine = identity(n);

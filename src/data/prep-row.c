@@ -17,7 +17,8 @@ int trl_prep_thread_init(struct trl_prep_thread *t, const struct trl_prep *p, st
 {
     *t = (struct trl_prep_thread){0};
     t->special = json_object();
-    if (!t->special)
+    t->kwargs = json_deep_copy(p->template_kwargs);
+    if (!t->special || (p->template_kwargs && !t->kwargs))
         return trl_fail_nomem(err, 64, "template variables");
     if (!p->tok)
         return 0; /* tokenised rows need none */
@@ -31,6 +32,7 @@ void trl_prep_thread_release(struct trl_prep_thread *t)
         return;
     trl_tok_scratch_free(t->scratch);
     json_decref(t->special);
+    json_decref(t->kwargs);
     trl_str_release(&t->text);
     trl_spans_release(&t->spans);
     trl_ids_release(&t->a);
@@ -270,7 +272,7 @@ static json_t *tools_of(const json_t *row, struct trl_err *err)
     return v;
 }
 
-static int template_vars(json_t **ret, const struct trl_prep *p, const struct trl_prep_thread *t, const json_t *row,
+static int template_vars(json_t **ret, const struct trl_prep_thread *t, const json_t *row,
     const json_t *first, const json_t *second, bool generation_prompt, struct trl_err *err)
 {
     json_t *tools = tools_of(row, err);
@@ -285,7 +287,7 @@ static int template_vars(json_t **ret, const struct trl_prep *p, const struct tr
     json_decref(tools);
     int rc = bad ? trl_fail_nomem(err, 1024, "template variables") : 0;
     if (rc == 0)
-        rc = add_kwargs(vars, p->template_kwargs, err);
+        rc = add_kwargs(vars, t->kwargs, err);
     if (rc == 0)
         rc = add_kwargs(vars, column(row, "chat_template_kwargs"), err);
     if (rc != 0) {
@@ -302,7 +304,7 @@ static int render(const struct trl_prep *p, struct trl_prep_thread *t, const jso
     if (!p->tpl)
         return trl_fail(err, TRL_E_USAGE, "the row is a conversation, but the tokenizer has no chat template; give chat_template_path");
     json_t *vars;
-    int rc = template_vars(&vars, p, t, row, first, second, generation_prompt, err);
+    int rc = template_vars(&vars, t, row, first, second, generation_prompt, err);
     if (rc != 0)
         return rc;
     trl_str_clear(&t->text);

@@ -47,6 +47,7 @@ struct trl_ints {
 struct trl_prep_thread {
     struct trl_tok_scratch *scratch;
     json_t *special; /* special tokens by name: variables of every template */
+    json_t *kwargs;  /* a copy of template_kwargs: jansson's counts are not for sharing */
     struct trl_str text;
     struct trl_spans spans;
     struct trl_ids a, b;     /* of texts */

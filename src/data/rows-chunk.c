@@ -258,7 +258,7 @@ static int start_csv(struct trl_reader *r, struct trl_chunk *c, char separator, 
         trl_csv_scan(&scan, c->text, c->len, separator);
         if (scan.last > 0 || *end)
             break;
-        if (c->len > TRL_ROW_BYTES_MAX)
+        if (c->len >= TRL_ROW_BYTES_MAX)
             return trl_fail(err, TRL_E_PARSE, "%s:1: the header is longer than %zu MiB", r->path, TRL_ROW_BYTES_MAX >> 20);
         int rc = read_to(r, c, c->len * 2 + CHUNK_SIZE, end, err);
         if (rc != 0)
@@ -393,7 +393,7 @@ static int fill_chunk(struct trl_reader *r, struct trl_chunk *c, bool end, struc
             r->after_comma = r->kind == TRL_ROWS_ARRAY;
             return split_at(r, c, cut, cut + (r->kind == TRL_ROWS_ARRAY), err);
         }
-        if (c->len > TRL_ROW_BYTES_MAX) {
+        if (c->len >= TRL_ROW_BYTES_MAX) {
             c->cut_short = true;
             end_file(r);
             return 0;

@@ -106,7 +106,7 @@ static size_t next_line(const struct trl_chunk *c, size_t at)
 static int bad_syntax(struct parse *p, struct trl_json_reader *r, size_t at)
 {
     const struct trl_chunk *c = p->chunk;
-    if (c->cut_short && r->why_at >= c->len)
+    if (c->cut_short && r->at >= c->len)
         return trl_fail(p->err, TRL_E_PARSE, "%s:%lld: a row of more than %zu MiB", c->path, (long long)line_of(p, at),
             TRL_ROW_BYTES_MAX >> 20);
     struct trl_err mine = {0}, *keep = p->err;

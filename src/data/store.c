@@ -3,6 +3,8 @@
 
 #include <limits.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 
@@ -238,6 +240,21 @@ int trl_store_add_joined(struct trl_store *s, const struct trl_store *from, cons
     s->doc_begin[s->n_rows - 1] = doc0;
     s->n_docs[s->n_rows - 1] = with_docs ? (int32_t)n : 0;
     return 0;
+}
+
+static void forget(void *array, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)array + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)array + bytes) / page * page;
+    if (array && end > begin)
+        madvise((void *)begin, end - begin, MADV_DONTNEED); /* whole pages inside the array; a failure costs memory only */
+}
+
+void trl_store_forget(struct trl_store *s, int64_t token)
+{
+    forget(s->ids, (size_t)token * sizeof(*s->ids));
+    if (s->kind == TRL_LABELS_OWN)
+        forget(s->labels, (size_t)token * sizeof(*s->labels));
 }
 
 static void *shrink(void *p, size_t *cap, size_t need, size_t elem)

@@ -45,6 +45,8 @@ int trl_store_add_joined(struct trl_store *s, const struct trl_store *from, cons
     bool with_docs, struct trl_err *err);
 void trl_store_copy_labels(const struct trl_store *s, int64_t row, int64_t offset, int64_t n, int32_t *ret);
 bool trl_store_any_label(const struct trl_store *s, int64_t row); /* is anything of this row in the loss? */
+/* Tokens before this one will not be read again: give their memory back to the system. Only for arrays that are freed next. */
+void trl_store_forget(struct trl_store *s, int64_t token);
 void trl_store_shrink(struct trl_store *s);                       /* give back spare memory */
 
 /* The data set takes the store's arrays (the store is empty afterwards). order[n]: its rows, in this order. */

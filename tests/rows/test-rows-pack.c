@@ -4,14 +4,14 @@
 
 #include "data/pack.h"
 
-static struct trl_store packed(const struct trl_store *from, enum trl_packing strategy, int64_t length)
+static struct trl_store packed(struct trl_store *from, enum trl_packing strategy, int64_t length)
 {
     struct trl_store to = {0};
     struct trl_err err = {0};
     int64_t *order = trl_malloc_array(from->n_rows, sizeof(*order));
     for (size_t i = 0; i < from->n_rows; i++)
         order[i] = (int64_t)i;
-    assert_trl_ok(trl_pack_rows(&to, from, order, (int64_t)from->n_rows, strategy, length, &err), &err);
+    assert_trl_ok(trl_pack_rows(&to, from, order, (int64_t)from->n_rows, strategy, length, false, &err), &err);
     trl_free(order);
     return to;
 }
@@ -122,7 +122,7 @@ static void test_empty_rows_and_labels(void **state)
     assert_memory_equal(labels, ((int32_t[]){-100, 4, 5, -100}), sizeof(labels));
     trl_store_release(&p);
     trl_store_release(&s);
-    assert_int_equal(trl_pack_rows(&p, &s, NULL, 0, TRL_PACK_BFD, 0, &err), TRL_E_RANGE);
+    assert_int_equal(trl_pack_rows(&p, &s, NULL, 0, TRL_PACK_BFD, 0, false, &err), TRL_E_RANGE);
 }
 
 /* 2500 rows of length (i * 37) % 90, ids i: three map batches. Sums from the real pack_dataset(). */

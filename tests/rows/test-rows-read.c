@@ -311,6 +311,27 @@ static void test_chunks(void **state)
     }
 }
 
+/* A line of 300 MB, from 300 KB of gzip. */
+static void test_long_line(void **state)
+{
+    (void)state;
+    static char part[1 << 20];
+    memset(part, 'x', sizeof(part));
+    char *path = temporary(".jsonl.gz");
+    gzFile f = gzopen(path, "wb1");
+    assert_int_equal(gzputs(f, "{\"text\": \"ok\"}\n{\"text\": \""), 25);
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(gzwrite(f, part, sizeof(part)), sizeof(part));
+    gzclose(f);
+    struct all a = {0};
+    struct trl_err err = {0};
+    assert_int_equal(read_path(path, &a, &err), TRL_E_PARSE);
+    assert_non_null(strstr(err.text, ".gz:2: a row of more than 256 MiB"));
+    assert_int_equal(json_array_size(a.rows), 1);
+    json_decref(a.rows);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_forms_of_json),
         cmocka_unit_test(test_csv),
         cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_long_line),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
