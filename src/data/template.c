@@ -40,13 +40,16 @@ static uint32_t find_name(const struct trl_template *t, const char *name)
     return UINT32_MAX;
 }
 
-int trl_template_compile(struct trl_template **ret, const char *source, size_t len, const char *name, struct trl_err *err)
+int trl_template_compile(struct trl_template **ret, const char *source, size_t len,
+    const char *name, struct trl_err *err)
 {
     if (len > MAX_SOURCE)
-        return trl_fail(err, TRL_E_RANGE, "%s: a chat template of %zu bytes; at most %d are allowed", name, len, MAX_SOURCE);
+        return trl_fail(err, TRL_E_RANGE,
+            "%s: a chat template of %zu bytes; at most %d are allowed", name, len, MAX_SOURCE);
     size_t bad = trl_utf8_check(source, len);
     if (bad < len)
-        return trl_fail(err, TRL_E_PARSE, "%s: byte %zu of the chat template is not valid UTF-8", name, bad);
+        return trl_fail(
+            err, TRL_E_PARSE, "%s: byte %zu of the chat template is not valid UTF-8", name, bad);
     struct trl_template *t = trl_calloc(1, sizeof(*t));
     struct tpl_tokens tokens = {0};
     if (!t)
@@ -108,10 +111,11 @@ static void clip_spans(struct trl_spans *s, size_t first, size_t len)
     s->len = n;
 }
 
-int trl_template_render(const struct trl_template *t, const json_t *vars, struct trl_str *out, struct trl_spans *spans,
-    struct trl_err *err)
+int trl_template_render(const struct trl_template *t, const json_t *vars, struct trl_str *out,
+    struct trl_spans *spans, struct trl_err *err)
 {
-    struct tpl_render r = {.t = t, .vars = vars, .err = err, .out = out, .out_start = out->len, .spans = spans};
+    struct tpl_render r = {
+        .t = t, .vars = vars, .err = err, .out = out, .out_start = out->len, .spans = spans};
     size_t first_span = spans ? spans->len : 0;
     size_t n = t->n_names ? t->n_names : 1;
     int rc = TRL_E_NOMEM;

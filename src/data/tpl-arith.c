@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* + - * / // % ** with Python's rules: true division gives a float, // and % round towards minus infinity. Integers have
- * 64 bits here: where Python would go on with a longer one, this is an error. */
+/* + - * / // % ** with Python's rules: true division gives a float, // and % round towards minus
+ * infinity. Integers have 64 bits here: where Python would go on with a longer one, this is an
+ * error. */
 #include <math.h>
 #include <string.h>
 
@@ -16,15 +17,16 @@ static int too_long(struct tpl_render *r)
     return tpl_raise(r, "the result is an integer of more than 64 bits");
 }
 
-static int type_error(struct tpl_render *r, int op, const struct tpl_value *a, const struct tpl_value *b)
+static int type_error(
+    struct tpl_render *r, int op, const struct tpl_value *a, const struct tpl_value *b)
 {
     if (op == TPL_T_ADD && (a->kind == TPL_STR || a->kind == TPL_LIST || a->kind == TPL_TUPLE))
-        return tpl_raise(r, "can only concatenate %s (not \"%s\") to %s", tpl_type_name(a), tpl_type_name(b),
-            tpl_type_name(a));
+        return tpl_raise(r, "can only concatenate %s (not \"%s\") to %s", tpl_type_name(a),
+            tpl_type_name(b), tpl_type_name(a));
     if (op == TPL_T_MUL && (a->kind == TPL_STR || a->kind == TPL_LIST || a->kind == TPL_TUPLE))
         return tpl_raise(r, "can't multiply sequence by non-int of type '%s'", tpl_type_name(b));
-    return tpl_raise(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_text(op), tpl_type_name(a),
-        tpl_type_name(b));
+    return tpl_raise(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_text(op),
+        tpl_type_name(a), tpl_type_name(b));
 }
 
 static int int_pow(struct tpl_render *r, int64_t base, int64_t e, struct tpl_value *ret)
@@ -36,7 +38,7 @@ static int int_pow(struct tpl_render *r, int64_t base, int64_t e, struct tpl_val
         return 0;
     }
     int64_t v = 1;
-    for (;; ) {
+    for (;;) {
         if ((e & 1) && __builtin_mul_overflow(v, base, &v))
             return too_long(r);
         e >>= 1;
@@ -131,7 +133,8 @@ static int float_arith(struct tpl_render *r, int op, double x, double y, struct 
         if (x == 0 && y < 0)
             return tpl_raise(r, "0.0 cannot be raised to a negative power");
         if (x < 0 && y != floor(y))
-            return tpl_raise(r, "a negative number to a fractional power is complex: not supported");
+            return tpl_raise(
+                r, "a negative number to a fractional power is complex: not supported");
         v = pow(x, y);
         if (isinf(v) && !isinf(x) && !isinf(y))
             return tpl_raise(r, "(34, 'Numerical result out of range')");
@@ -141,7 +144,8 @@ static int float_arith(struct tpl_render *r, int op, double x, double y, struct 
     return 0;
 }
 
-static int repeat(struct tpl_render *r, const struct tpl_value *v, int64_t times, struct tpl_value *ret)
+static int repeat(
+    struct tpl_render *r, const struct tpl_value *v, int64_t times, struct tpl_value *ret)
 {
     int rc;
     if (times < 0)
@@ -167,11 +171,13 @@ static int repeat(struct tpl_render *r, const struct tpl_value *v, int64_t times
     if ((rc = tpl_seq_new(r, v->kind, len ? len * (size_t)times : 0, ret)) != 0)
         return rc;
     for (int64_t i = 0; len && i < times; i++)
-        memcpy(ret->u.seq->items + (size_t)i * len, v->u.seq->items, len * sizeof(struct tpl_value));
+        memcpy(
+            ret->u.seq->items + (size_t)i * len, v->u.seq->items, len * sizeof(struct tpl_value));
     return 0;
 }
 
-static int concat(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b, struct tpl_value *ret)
+static int concat(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b,
+    struct tpl_value *ret)
 {
     int rc;
     if (a->kind == TPL_STR) {
@@ -200,7 +206,8 @@ static bool repeatable(const struct tpl_value *v)
     return v->kind == TPL_STR || v->kind == TPL_LIST || v->kind == TPL_TUPLE;
 }
 
-int tpl_arith(struct tpl_render *r, int op, const struct tpl_value *a, const struct tpl_value *b, struct tpl_value *ret)
+int tpl_arith(struct tpl_render *r, int op, const struct tpl_value *a, const struct tpl_value *b,
+    struct tpl_value *ret)
 {
     if (op == TPL_T_MOD && a->kind == TPL_STR)
         return tpl_format_percent(r, a, b, NULL, ret);
@@ -222,12 +229,14 @@ int tpl_arith(struct tpl_render *r, int op, const struct tpl_value *a, const str
     return type_error(r, op, a, b);
 }
 
-int tpl_negate(struct tpl_render *r, const struct tpl_value *a, bool negative, struct tpl_value *ret)
+int tpl_negate(
+    struct tpl_render *r, const struct tpl_value *a, bool negative, struct tpl_value *ret)
 {
     if (a->kind == TPL_UNDEF)
         return tpl_use_undef(r, a);
     if (!tpl_is_num(a))
-        return tpl_raise(r, "bad operand type for unary %c: '%s'", negative ? '-' : '+', tpl_type_name(a));
+        return tpl_raise(
+            r, "bad operand type for unary %c: '%s'", negative ? '-' : '+', tpl_type_name(a));
     if (a->kind == TPL_FLOAT) {
         *ret = tpl_float(negative ? -a->u.f : a->u.f);
         return 0;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* x.name, x[key], slices. A dot looks for an attribute (method) first and an item then, brackets the other way round; what
- * does not exist is undefined, not an error. Methods that change their object, and names with "_" in front, are unsafe. */
+/* x.name, x[key], slices. A dot looks for an attribute (method) first and an item then, brackets
+ * the other way round; what does not exist is undefined, not an error. Methods that change their
+ * object, and names with "_" in front, are unsafe. */
 #include <stdio.h>
 #include <string.h>
 
 #include "data/tpl-internal.h"
 
-int tpl_slice_resolve(struct tpl_render *r, const struct tpl_slice *s, int64_t len, int64_t *ret_first, int64_t *ret_step,
-    int64_t *ret_count)
+int tpl_slice_resolve(struct tpl_render *r, const struct tpl_slice *s, int64_t len,
+    int64_t *ret_first, int64_t *ret_step, int64_t *ret_count)
 {
     int64_t v[3] = {0, 0, 1};
     bool given[3];
@@ -17,7 +18,8 @@ int tpl_slice_resolve(struct tpl_render *r, const struct tpl_slice *s, int64_t l
         if (!given[i])
             continue;
         if (!tpl_is_int(p))
-            return tpl_raise(r, "slice indices must be integers or None or have an __index__ method");
+            return tpl_raise(
+                r, "slice indices must be integers or None or have an __index__ method");
         v[i] = p->u.i;
     }
     if (v[2] == 0)
@@ -56,7 +58,8 @@ static size_t cp_offset(const struct tpl_str *s, size_t from, int64_t n)
     return from;
 }
 
-static int slice_str(struct tpl_render *r, const struct tpl_str *s, const struct tpl_slice *sl, struct tpl_value *ret)
+static int slice_str(struct tpl_render *r, const struct tpl_str *s, const struct tpl_slice *sl,
+    struct tpl_value *ret)
 {
     int64_t first, step, count, len = (int64_t)tpl_utf8_count(s->data, s->len);
     int rc = tpl_charge(r, s->len / 4);
@@ -83,7 +86,8 @@ static int slice_str(struct tpl_render *r, const struct tpl_str *s, const struct
     return tpl_str_take_buf(r, &out, ret);
 }
 
-static int slice_seq(struct tpl_render *r, const struct tpl_value *v, const struct tpl_slice *sl, struct tpl_value *ret)
+static int slice_seq(struct tpl_render *r, const struct tpl_value *v, const struct tpl_slice *sl,
+    struct tpl_value *ret)
 {
     int64_t first, step, count;
     int rc = tpl_seq_load(r, v->u.seq);
@@ -107,8 +111,8 @@ static bool subscriptable(const struct tpl_value *v)
 }
 
 /* The item, or *found false. */
-static int find_item(struct tpl_render *r, const struct tpl_value *v, const struct tpl_value *key, bool *found,
-    struct tpl_value *ret)
+static int find_item(struct tpl_render *r, const struct tpl_value *v, const struct tpl_value *key,
+    bool *found, struct tpl_value *ret)
 {
     int rc;
     *found = false;
@@ -126,7 +130,8 @@ static int find_item(struct tpl_render *r, const struct tpl_value *v, const stru
     }
     if (key->kind == TPL_SLICE && (v->kind == TPL_STR || subscriptable(v))) {
         *found = true;
-        return v->kind == TPL_STR ? slice_str(r, v->u.str, key->u.slice, ret) : slice_seq(r, v, key->u.slice, ret);
+        return v->kind == TPL_STR ? slice_str(r, v->u.str, key->u.slice, ret)
+                                  : slice_seq(r, v, key->u.slice, ret);
     }
     if (!tpl_is_int(key))
         return 0;
@@ -159,11 +164,13 @@ static int find_item(struct tpl_render *r, const struct tpl_value *v, const stru
     return 0;
 }
 
-static int find_attr(struct tpl_render *r, const struct tpl_value *v, const char *name, bool *found, struct tpl_value *ret)
+static int find_attr(struct tpl_render *r, const struct tpl_value *v, const char *name, bool *found,
+    struct tpl_value *ret)
 {
-    static const char *const unsafe_dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-    static const char *const unsafe_list[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort",
-        NULL};
+    static const char *const unsafe_dict[] = {
+        "clear", "pop", "popitem", "setdefault", "update", NULL};
+    static const char *const unsafe_list[] = {
+        "append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort", NULL};
     const struct tpl_builtin *b = NULL;
     const char *const *unsafe = NULL;
     *found = false;
@@ -219,13 +226,15 @@ static int find_attr(struct tpl_render *r, const struct tpl_value *v, const char
     for (; unsafe && *unsafe; unsafe++) {
         if (strcmp(*unsafe, name) == 0) {
             *found = true;
-            return tpl_undef_new(r, ret, "access to attribute '%s' of '%s' object is unsafe.", name, tpl_type_name(v));
+            return tpl_undef_new(r, ret, "access to attribute '%s' of '%s' object is unsafe.", name,
+                tpl_type_name(v));
         }
     }
     return 0;
 }
 
-static int missing(struct tpl_render *r, const struct tpl_value *v, const struct tpl_value *key, struct tpl_value *ret)
+static int missing(struct tpl_render *r, const struct tpl_value *v, const struct tpl_value *key,
+    struct tpl_value *ret)
 {
     char owner[64];
     if (v->kind == TPL_NONE)
@@ -243,7 +252,8 @@ static int missing(struct tpl_render *r, const struct tpl_value *v, const struct
     return rc;
 }
 
-int tpl_getattr(struct tpl_render *r, const struct tpl_value *v, const char *name, struct tpl_value *ret)
+int tpl_getattr(
+    struct tpl_render *r, const struct tpl_value *v, const char *name, struct tpl_value *ret)
 {
     bool found;
     struct tpl_value key;
@@ -258,7 +268,8 @@ int tpl_getattr(struct tpl_render *r, const struct tpl_value *v, const char *nam
     return rc != 0 || found ? rc : missing(r, v, &key, ret);
 }
 
-int tpl_getitem(struct tpl_render *r, const struct tpl_value *v, const struct tpl_value *key, struct tpl_value *ret)
+int tpl_getitem(struct tpl_render *r, const struct tpl_value *v, const struct tpl_value *key,
+    struct tpl_value *ret)
 {
     bool found;
     if (v->kind == TPL_UNDEF)

@@ -44,9 +44,11 @@ int tpl_truth(struct tpl_render *r, const struct tpl_value *v, bool *ret)
     }
 }
 
-static int equal_at(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b, int depth, bool *ret);
+static int equal_at(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b,
+    int depth, bool *ret);
 
-static int equal_seq(struct tpl_render *r, struct tpl_seq *a, struct tpl_seq *b, int depth, bool *ret)
+static int equal_seq(
+    struct tpl_render *r, struct tpl_seq *a, struct tpl_seq *b, int depth, bool *ret)
 {
     int rc = a == b ? 0 : tpl_seq_load(r, a);
     *ret = a == b;
@@ -60,7 +62,8 @@ static int equal_seq(struct tpl_render *r, struct tpl_seq *a, struct tpl_seq *b,
     return rc;
 }
 
-static int equal_dict(struct tpl_render *r, struct tpl_dict *a, struct tpl_dict *b, int depth, bool *ret)
+static int equal_dict(
+    struct tpl_render *r, struct tpl_dict *a, struct tpl_dict *b, int depth, bool *ret)
 {
     int rc = tpl_dict_load(r, a);
     *ret = a == b;
@@ -81,7 +84,8 @@ static int equal_dict(struct tpl_render *r, struct tpl_dict *a, struct tpl_dict 
     return 0;
 }
 
-static int equal_at(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b, int depth, bool *ret)
+static int equal_at(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b,
+    int depth, bool *ret)
 {
     *ret = false;
     if (depth > TPL_MAX_VALUE_DEPTH)
@@ -136,8 +140,8 @@ int tpl_equal(struct tpl_render *r, const struct tpl_value *a, const struct tpl_
 /* *ret < 0, 0, > 0; TPL_UNORDERED for NaN */
 enum { UNORDERED = 2 };
 
-static int order(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b, const char *op, int depth,
-    int *ret)
+static int order(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b,
+    const char *op, int depth, int *ret)
 {
     int rc = tpl_charge(r, 1);
     if (rc != 0)
@@ -156,8 +160,10 @@ static int order(struct tpl_render *r, const struct tpl_value *a, const struct t
     }
     if (a->kind == TPL_STR && b->kind == TPL_STR) {
         size_t n = a->u.str->len < b->u.str->len ? a->u.str->len : b->u.str->len;
-        int c = n ? memcmp(a->u.str->data, b->u.str->data, n) : 0; /* UTF-8 order is code point order */
-        *ret = c ? (c < 0 ? -1 : 1) : (a->u.str->len > b->u.str->len) - (a->u.str->len < b->u.str->len);
+        int c =
+            n ? memcmp(a->u.str->data, b->u.str->data, n) : 0; /* UTF-8 order is code point order */
+        *ret = c ? (c < 0 ? -1 : 1)
+                 : (a->u.str->len > b->u.str->len) - (a->u.str->len < b->u.str->len);
         return tpl_charge(r, n / 16);
     }
     if (a->kind == b->kind && (a->kind == TPL_LIST || a->kind == TPL_TUPLE)) {
@@ -174,15 +180,18 @@ static int order(struct tpl_render *r, const struct tpl_value *a, const struct t
         *ret = (x->len > y->len) - (x->len < y->len);
         return 0;
     }
-    return tpl_raise(r, "'%s' not supported between instances of '%s' and '%s'", op, tpl_type_name(a), tpl_type_name(b));
+    return tpl_raise(r, "'%s' not supported between instances of '%s' and '%s'", op,
+        tpl_type_name(a), tpl_type_name(b));
 }
 
-int tpl_less(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b, const char *op, int *ret)
+int tpl_less(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b,
+    const char *op, int *ret)
 {
     return order(r, a, b, op, 0, ret);
 }
 
-int tpl_compare_op(struct tpl_render *r, int op, const struct tpl_value *a, const struct tpl_value *b, bool *ret)
+int tpl_compare_op(
+    struct tpl_render *r, int op, const struct tpl_value *a, const struct tpl_value *b, bool *ret)
 {
     static const char *const names[] = {"<", "<=", ">", ">="};
     int c = 0, rc;
@@ -202,7 +211,7 @@ int tpl_compare_op(struct tpl_render *r, int op, const struct tpl_value *a, cons
     default:
         rc = order(r, a, b, names[op - TPL_T_LT], 0, &c);
         *ret = c != UNORDERED &&
-            (op == TPL_T_LT      ? c < 0
+            (op == TPL_T_LT          ? c < 0
                     : op == TPL_T_LE ? c <= 0
                     : op == TPL_T_GT ? c > 0
                                      : c >= 0);
@@ -210,14 +219,16 @@ int tpl_compare_op(struct tpl_render *r, int op, const struct tpl_value *a, cons
     }
 }
 
-int tpl_contains(struct tpl_render *r, const struct tpl_value *item, const struct tpl_value *in, bool *ret)
+int tpl_contains(
+    struct tpl_render *r, const struct tpl_value *item, const struct tpl_value *in, bool *ret)
 {
     *ret = false;
     if (in->kind == TPL_STR) {
         if (item->kind != TPL_STR) {
             if (item->kind == TPL_UNDEF)
                 return tpl_raise(r, "'in <string>' requires string as left operand, not Undefined");
-            return tpl_raise(r, "'in <string>' requires string as left operand, not %s", tpl_type_name(item));
+            return tpl_raise(
+                r, "'in <string>' requires string as left operand, not %s", tpl_type_name(item));
         }
         const struct tpl_str *a = item->u.str, *b = in->u.str;
         *ret = a->len == 0 || (b->len && memmem(b->data, b->len, a->data, a->len) != NULL);
@@ -271,7 +282,8 @@ bool tpl_is_iterable(const struct tpl_value *v)
     return v->kind == TPL_UNDEF || v->kind == TPL_STR || tpl_is_seq(v) || v->kind == TPL_DICT;
 }
 
-int tpl_items(struct tpl_render *r, const struct tpl_value *v, const struct tpl_value **ret, size_t *ret_n)
+int tpl_items(
+    struct tpl_render *r, const struct tpl_value *v, const struct tpl_value **ret, size_t *ret_n)
 {
     int rc = 0;
     *ret = NULL;
@@ -312,7 +324,8 @@ int tpl_items(struct tpl_render *r, const struct tpl_value *v, const struct tpl_
 }
 
 /* Merge sort, stable. */
-int tpl_sort(struct tpl_render *r, struct tpl_value *v, struct tpl_value *keys, size_t n, bool reverse)
+int tpl_sort(
+    struct tpl_render *r, struct tpl_value *v, struct tpl_value *keys, size_t n, bool reverse)
 {
     if (n < 2)
         return 0;

@@ -8,7 +8,8 @@ int tpl_enter(struct tpl_render *r, const struct tpl_node *n, bool call)
 {
     if (call && r->call_depth >= TPL_MAX_CALL_DEPTH) {
         r->at = n;
-        return tpl_raise(r, "macros or recursive loops call each other deeper than %d levels", TPL_MAX_CALL_DEPTH);
+        return tpl_raise(r, "macros or recursive loops call each other deeper than %d levels",
+            TPL_MAX_CALL_DEPTH);
     }
     if (r->eval_depth >= TPL_MAX_EVAL_DEPTH) {
         r->at = n;
@@ -25,7 +26,8 @@ void tpl_leave(struct tpl_render *r, bool call)
     r->eval_depth--;
 }
 
-int tpl_resolve(struct tpl_render *r, struct tpl_scope *sc, const struct tpl_node *n, struct tpl_value *ret)
+int tpl_resolve(
+    struct tpl_render *r, struct tpl_scope *sc, const struct tpl_node *n, struct tpl_value *ret)
 {
     for (; sc; sc = sc->parent) {
         for (size_t i = 0; i < sc->n; i++) {
@@ -60,7 +62,8 @@ int tpl_resolve(struct tpl_render *r, struct tpl_scope *sc, const struct tpl_nod
     return 0;
 }
 
-static int eval_list(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_list(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     int rc = tpl_seq_new(r, n->kind == TPL_N_LIST ? TPL_LIST : TPL_TUPLE, n->list.n, ret);
     for (size_t i = 0; i < n->list.n && rc == 0; i++)
@@ -68,7 +71,8 @@ static int eval_list(struct tpl_render *r, const struct tpl_node *n, struct tpl_
     return rc;
 }
 
-static int eval_dict(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_dict(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     struct tpl_value key, val;
     int rc = tpl_dict_new(r, TPL_DICT, n->list.n, ret);
@@ -83,7 +87,8 @@ static int eval_dict(struct tpl_render *r, const struct tpl_node *n, struct tpl_
     return rc;
 }
 
-static int eval_slice(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_slice(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     const struct tpl_node *part[3] = {n->a, n->b, n->c};
     struct tpl_slice *s = tpl_alloc(r, sizeof(*s));
@@ -99,8 +104,8 @@ static int eval_slice(struct tpl_render *r, const struct tpl_node *n, struct tpl
     return 0;
 }
 
-int tpl_eval_args(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, const struct tpl_value *caller,
-    struct tpl_args *ret)
+int tpl_eval_args(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc,
+    const struct tpl_value *caller, struct tpl_args *ret)
 {
     const struct tpl_value *dyn = NULL;
     struct tpl_value extra;
@@ -115,7 +120,8 @@ int tpl_eval_args(struct tpl_render *r, const struct tpl_node *n, struct tpl_sco
             return rc;
     }
     if (n->dyn_args) {
-        if ((rc = tpl_eval(r, n->dyn_args, sc, &extra)) != 0 || (rc = tpl_items(r, &extra, &dyn, &n_dyn)) != 0)
+        if ((rc = tpl_eval(r, n->dyn_args, sc, &extra)) != 0 ||
+            (rc = tpl_items(r, &extra, &dyn, &n_dyn)) != 0)
             return rc;
         struct tpl_value *all = tpl_alloc_array(r, n->list.n + n_dyn + 1, sizeof(*all));
         if (!all)
@@ -129,7 +135,8 @@ int tpl_eval_args(struct tpl_render *r, const struct tpl_node *n, struct tpl_sco
         if ((rc = tpl_eval(r, n->dyn_kwargs, sc, &extra)) != 0)
             return rc;
         if (extra.kind != TPL_DICT)
-            return tpl_raise(r, "argument after ** must be a mapping, not %s", tpl_type_name(&extra));
+            return tpl_raise(
+                r, "argument after ** must be a mapping, not %s", tpl_type_name(&extra));
         dyn_kw = extra.u.dict;
         if ((rc = tpl_dict_load(r, dyn_kw)) != 0)
             return rc;
@@ -152,7 +159,8 @@ int tpl_eval_args(struct tpl_render *r, const struct tpl_node *n, struct tpl_sco
         struct tpl_value name;
         if (dyn_kw->keys[i].kind != TPL_STR)
             return tpl_raise(r, "keywords must be strings");
-        if ((rc = tpl_str_new(r, dyn_kw->keys[i].u.str->data, dyn_kw->keys[i].u.str->len, &name)) != 0)
+        if ((rc = tpl_str_new(r, dyn_kw->keys[i].u.str->data, dyn_kw->keys[i].u.str->len, &name)) !=
+            0)
             return rc;
         names[k] = name.u.str->data;
         kv[k] = dyn_kw->vals[i];
@@ -167,7 +175,8 @@ int tpl_eval_args(struct tpl_render *r, const struct tpl_node *n, struct tpl_sco
     return 0;
 }
 
-int tpl_call(struct tpl_render *r, const struct tpl_value *fn, const struct tpl_args *a, struct tpl_value *ret)
+int tpl_call(struct tpl_render *r, const struct tpl_value *fn, const struct tpl_args *a,
+    struct tpl_value *ret)
 {
     switch (fn->kind) {
     case TPL_UNDEF:
@@ -180,7 +189,8 @@ int tpl_call(struct tpl_render *r, const struct tpl_value *fn, const struct tpl_
         struct tpl_loop *l = fn->u.loop;
         struct trl_str out = {0};
         if (!l->node->flag)
-            return tpl_raise(r, "The loop must have the 'recursive' marker to be called recursively.");
+            return tpl_raise(
+                r, "The loop must have the 'recursive' marker to be called recursively.");
         if (a->n != 1 || a->nk)
             return tpl_raise(r, "loop() takes exactly one argument");
         int rc = tpl_enter(r, r->at, true);
@@ -199,7 +209,8 @@ int tpl_call(struct tpl_render *r, const struct tpl_value *fn, const struct tpl_
 }
 
 /* Filters and tests: input, arguments, function. */
-static int eval_apply(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_apply(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     struct tpl_value input;
     struct tpl_args args = {0};
@@ -208,11 +219,13 @@ static int eval_apply(struct tpl_render *r, const struct tpl_node *n, struct tpl
         rc = tpl_eval_args(r, n, sc, NULL, &args);
     r->at = n;
     if (rc == 0 && !n->builtin)
-        return tpl_raise(r, "No %s named '%s'.", n->kind == TPL_N_FILTER ? "filter" : "test", n->text);
+        return tpl_raise(
+            r, "No %s named '%s'.", n->kind == TPL_N_FILTER ? "filter" : "test", n->text);
     return rc != 0 ? rc : n->builtin->fn(r, &input, &args, ret);
 }
 
-static int eval_call(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_call(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     struct tpl_value fn;
     struct tpl_args args;
@@ -223,7 +236,8 @@ static int eval_call(struct tpl_render *r, const struct tpl_node *n, struct tpl_
     return rc != 0 ? rc : tpl_call(r, &fn, &args, ret);
 }
 
-static int eval_compare(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_compare(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     struct tpl_value left, right;
     bool hit = true;
@@ -240,7 +254,8 @@ static int eval_compare(struct tpl_render *r, const struct tpl_node *n, struct t
     return rc;
 }
 
-static int eval_concat(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_concat(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     struct tpl_value *v = tpl_alloc_array(r, n->list.n, sizeof(*v));
     int rc = v ? 0 : TRL_E_DATA;
@@ -259,7 +274,8 @@ static int eval_concat(struct tpl_render *r, const struct tpl_node *n, struct tp
     return rc;
 }
 
-static int eval_logic(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_logic(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     bool yes = false;
     int rc = tpl_eval(r, n->a, sc, ret);
@@ -274,7 +290,8 @@ static int eval_logic(struct tpl_render *r, const struct tpl_node *n, struct tpl
     return yes == (n->kind == TPL_N_AND) ? tpl_eval(r, n->b, sc, ret) : 0;
 }
 
-static int eval_cond(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_cond(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     bool yes = false;
     int rc = tpl_eval(r, n->b, sc, ret);
@@ -287,10 +304,12 @@ static int eval_cond(struct tpl_render *r, const struct tpl_node *n, struct tpl_
     if (n->c)
         return tpl_eval(r, n->c, sc, ret);
     return tpl_undef_new(r, ret,
-        "the inline if-expression on line %u evaluated to false and no else section was defined.", n->line);
+        "the inline if-expression on line %u evaluated to false and no else section was defined.",
+        n->line);
 }
 
-static int eval_node(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int eval_node(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     struct tpl_value a, b;
     int rc;
@@ -350,7 +369,8 @@ static int eval_node(struct tpl_render *r, const struct tpl_node *n, struct tpl_
     }
 }
 
-int tpl_eval(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+int tpl_eval(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     int rc = tpl_enter(r, n, false);
     if (rc != 0)

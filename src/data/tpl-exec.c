@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statements: the tree to text. Scopes: `for`, macros, call blocks, `generation`, `with` and block set have one of their
- * own (what is set inside does not leak); `if` has none. */
+/* Statements: the tree to text. Scopes: `for`, macros, call blocks, `generation`, `with` and block
+ * set have one of their own (what is set inside does not leak); `if` has none. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,7 +14,8 @@ struct tpl_scope *tpl_scope_new(struct tpl_render *r, struct tpl_scope *parent)
     return s;
 }
 
-int tpl_scope_set(struct tpl_render *r, struct tpl_scope *sc, uint32_t name, const struct tpl_value *v)
+int tpl_scope_set(
+    struct tpl_render *r, struct tpl_scope *sc, uint32_t name, const struct tpl_value *v)
 {
     for (size_t i = 0; i < sc->n; i++) {
         if (sc->vars[i].name == name) {
@@ -46,7 +47,8 @@ int tpl_out_check(struct tpl_render *r, const struct trl_str *out)
     return 0;
 }
 
-static int assign_ns(struct tpl_render *r, const struct tpl_node *t, const struct tpl_value *v, struct tpl_scope *sc)
+static int assign_ns(
+    struct tpl_render *r, const struct tpl_node *t, const struct tpl_value *v, struct tpl_scope *sc)
 {
     struct tpl_value ns, key;
     r->at = t;
@@ -57,13 +59,16 @@ static int assign_ns(struct tpl_render *r, const struct tpl_node *t, const struc
         return tpl_raise(r, "cannot assign attribute on non-namespace object");
     if (t->a->text[0] == '_')
         return tpl_raise(r,
-            "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '%s'. "
-            "Please rename the attribute.", t->a->text);
+            "Chat templates cannot store underscore-prefixed attributes on a namespace, but got "
+            "'%s'. "
+            "Please rename the attribute.",
+            t->a->text);
     rc = tpl_str_wrap(r, t->a->text, strlen(t->a->text), &key);
     return rc != 0 ? rc : tpl_dict_set(r, ns.u.dict, &key, v);
 }
 
-int tpl_assign(struct tpl_render *r, const struct tpl_node *t, const struct tpl_value *v, struct tpl_scope *sc)
+int tpl_assign(
+    struct tpl_render *r, const struct tpl_node *t, const struct tpl_value *v, struct tpl_scope *sc)
 {
     if (t->kind == TPL_N_NAME)
         return tpl_scope_set(r, sc, t->name, v);
@@ -86,7 +91,8 @@ int tpl_assign(struct tpl_render *r, const struct tpl_node *t, const struct tpl_
     return rc;
 }
 
-static int exec_output(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
+static int exec_output(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
 {
     struct tpl_value v;
     int rc = tpl_eval(r, n->a, sc, &v);
@@ -96,7 +102,8 @@ static int exec_output(struct tpl_render *r, const struct tpl_node *n, struct tp
     return rc != 0 ? rc : tpl_out_check(r, out);
 }
 
-static int exec_if(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
+static int exec_if(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
 {
     const struct tpl_node *branch = n;
     for (size_t i = 0;; i++) {
@@ -118,7 +125,8 @@ static int exec_if(struct tpl_render *r, const struct tpl_node *n, struct tpl_sc
 }
 
 /* Apply the filters of a `filter` or block set: their chain ends in a filter without input. */
-static int apply_filters(struct tpl_render *r, const struct tpl_node *f, struct tpl_scope *sc, struct tpl_value *v)
+static int apply_filters(
+    struct tpl_render *r, const struct tpl_node *f, struct tpl_scope *sc, struct tpl_value *v)
 {
     struct tpl_args args = {0};
     if (!f)
@@ -138,7 +146,8 @@ static int apply_filters(struct tpl_render *r, const struct tpl_node *f, struct 
 }
 
 /* A body in a scope of its own, as a string. */
-static int capture(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int capture(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     struct trl_str text = {0};
     struct tpl_scope *inner = tpl_scope_new(r, sc);
@@ -150,7 +159,8 @@ static int capture(struct tpl_render *r, const struct tpl_node *n, struct tpl_sc
     return rc;
 }
 
-static int exec_captured(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
+static int exec_captured(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
 {
     struct tpl_value v;
     int rc = capture(r, n, sc, &v);
@@ -185,9 +195,10 @@ static int add_span(struct tpl_render *r, size_t begin, size_t end)
     return 0;
 }
 
-/* Where the text will stand is what the root output holds now: exact unless the block is inside a macro or a captured
- * body, where transformers has the same value. */
-static int exec_generation(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
+/* Where the text will stand is what the root output holds now: exact unless the block is inside a
+ * macro or a captured body, where transformers has the same value. */
+static int exec_generation(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
 {
     struct tpl_value v;
     int rc = capture(r, n, sc, &v);
@@ -201,7 +212,8 @@ static int exec_generation(struct tpl_render *r, const struct tpl_node *n, struc
     return tpl_out_check(r, out);
 }
 
-static int new_macro(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
+static int new_macro(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct tpl_value *ret)
 {
     struct tpl_macro *m = tpl_alloc(r, sizeof(*m));
     if (!m)
@@ -221,7 +233,8 @@ static int exec_macro(struct tpl_render *r, const struct tpl_node *n, struct tpl
     return rc != 0 ? rc : tpl_scope_set(r, sc, n->a->name, &m);
 }
 
-static int exec_call_block(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
+static int exec_call_block(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
 {
     struct tpl_value caller, fn, v;
     struct tpl_args args;
@@ -238,7 +251,8 @@ static int exec_call_block(struct tpl_render *r, const struct tpl_node *n, struc
     return rc != 0 ? rc : tpl_out_check(r, out);
 }
 
-static int exec_with(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
+static int exec_with(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
 {
     struct tpl_scope *inner = tpl_scope_new(r, sc);
     int rc = inner ? 0 : TRL_E_DATA;
@@ -251,7 +265,8 @@ static int exec_with(struct tpl_render *r, const struct tpl_node *n, struct tpl_
     return rc != 0 ? rc : tpl_exec(r, &n->list, inner, out);
 }
 
-static int exec_one(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
+static int exec_one(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
 {
     struct tpl_value v;
     int rc;
@@ -290,7 +305,8 @@ static int exec_one(struct tpl_render *r, const struct tpl_node *n, struct tpl_s
     }
 }
 
-int tpl_exec(struct tpl_render *r, const struct tpl_nodes *body, struct tpl_scope *sc, struct trl_str *out)
+int tpl_exec(
+    struct tpl_render *r, const struct tpl_nodes *body, struct tpl_scope *sc, struct trl_str *out)
 {
     if (body->n == 0)
         return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map, select, reject, selectattr, rejectattr. Their result is a generator: it can be walked once. */
+/* map, select, reject, selectattr, rejectattr. Their result is a generator: it can be walked once.
+ */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,8 @@
 #include "data/tpl-internal.h"
 #include "data/tpl-path.h"
 
-#define FILTER(name)                                                                               \
-    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,  \
+#define FILTER(name) \
+    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, \
         struct tpl_value *ret)
 
 /* One step of a path: digits are an index. */
@@ -60,7 +61,8 @@ int tpl_path_get(struct tpl_render *r, const struct tpl_value *v, const struct t
 }
 
 /* The filter or test whose name is an argument. */
-static int find_named(struct tpl_render *r, const struct tpl_value *v, bool test, const struct tpl_builtin **ret)
+static int find_named(
+    struct tpl_render *r, const struct tpl_value *v, bool test, const struct tpl_builtin **ret)
 {
     const struct tpl_str *s;
     struct tpl_value name;
@@ -75,8 +77,8 @@ static int find_named(struct tpl_render *r, const struct tpl_value *v, bool test
     return 0;
 }
 
-static int select_if(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, bool by_attr, bool want,
-    struct tpl_value *ret)
+static int select_if(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    bool by_attr, bool want, struct tpl_value *ret)
 {
     const struct tpl_value *v, *attr = NULL;
     const struct tpl_builtin *test = NULL;
@@ -164,7 +166,8 @@ FILTER(filter_map)
         return rc;
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct tpl_value *out = &ret->u.seq->items[i];
-        rc = filter ? filter->fn(r, &v[i], &args, out) : tpl_path_get(r, &v[i], slot[0], slot[1], out);
+        rc = filter ? filter->fn(r, &v[i], &args, out)
+                    : tpl_path_get(r, &v[i], slot[0], slot[1], out);
     }
     tpl_leave(r, false);
     return rc;
@@ -173,7 +176,10 @@ FILTER(filter_map)
 const struct tpl_builtin *tpl_filter_find_select(const char *name)
 {
     static const struct tpl_builtin table[] = {
-        {"map", filter_map}, {"select", filter_select}, {"reject", filter_reject}, {"selectattr", filter_selectattr},
+        {"map", filter_map},
+        {"select", filter_select},
+        {"reject", filter_reject},
+        {"selectattr", filter_selectattr},
         {"rejectattr", filter_rejectattr},
     };
     return TPL_FIND(table, name);

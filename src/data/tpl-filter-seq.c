@@ -6,8 +6,8 @@
 #include "data/tpl-path.h"
 #include "data/tpl-unicode.h"
 
-#define FILTER(name)                                                                               \
-    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,  \
+#define FILTER(name) \
+    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, \
         struct tpl_value *ret)
 
 /* Letters compare without case unless asked for. */
@@ -21,8 +21,8 @@ static int fold(struct tpl_render *r, struct tpl_value *v)
 }
 
 /* Keys of v[n] by attribute (NULL: the values), folded. A list of attributes "a,b" gives lists. */
-static int make_keys(struct tpl_render *r, const struct tpl_value *v, size_t n, const struct tpl_value *attr, bool cased,
-    struct tpl_value **ret)
+static int make_keys(struct tpl_render *r, const struct tpl_value *v, size_t n,
+    const struct tpl_value *attr, bool cased, struct tpl_value **ret)
 {
     struct tpl_value *keys = tpl_alloc_array(r, n ? n : 1, sizeof(*keys));
     int rc = keys ? 0 : TRL_E_DATA;
@@ -55,7 +55,8 @@ FILTER(filter_sort)
         return rc;
     if (n)
         memcpy(ret->u.seq->items, v, n * sizeof(*v));
-    if (slot[2] && slot[2]->kind == TPL_STR && memchr(slot[2]->u.str->data, ',', slot[2]->u.str->len)) {
+    if (slot[2] && slot[2]->kind == TPL_STR &&
+        memchr(slot[2]->u.str->data, ',', slot[2]->u.str->len)) {
         /* the last attribute first: the sort is stable */
         const char *s = slot[2]->u.str->data;
         size_t end = slot[2]->u.str->len;
@@ -123,7 +124,8 @@ FILTER(filter_unique)
     if (rc == 0)
         rc = tpl_dict_new(r, TPL_DICT, n, &set);
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        if ((rc = tpl_hashable(r, &keys[i])) != 0 || (rc = tpl_dict_find(r, set.u.dict, &keys[i], &seen)) != 0)
+        if ((rc = tpl_hashable(r, &keys[i])) != 0 ||
+            (rc = tpl_dict_find(r, set.u.dict, &keys[i], &seen)) != 0)
             break;
         if (seen)
             continue;
@@ -135,8 +137,8 @@ FILTER(filter_unique)
     return rc;
 }
 
-static int extreme(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, bool max,
-    struct tpl_value *ret)
+static int extreme(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    bool max, struct tpl_value *ret)
 {
     static const char *const params[] = {"case_sensitive", "attribute", NULL};
     const struct tpl_value *slot[2], *v;
@@ -246,8 +248,8 @@ FILTER(filter_reverse)
 }
 
 /* A list of v[n] and `extra` times `fill`. */
-static int make_list(struct tpl_render *r, const struct tpl_value *v, size_t n, size_t extra, const struct tpl_value *fill,
-    struct tpl_value *ret)
+static int make_list(struct tpl_render *r, const struct tpl_value *v, size_t n, size_t extra,
+    const struct tpl_value *fill, struct tpl_value *ret)
 {
     int rc = tpl_seq_new(r, TPL_LIST, n + extra, ret);
     if (rc == 0 && n)
@@ -276,7 +278,8 @@ FILTER(filter_batch)
         rc = tpl_seq_new(r, TPL_GEN, rows, ret);
     for (size_t i = 0; rc == 0 && i < rows; i++) {
         size_t left = n - i * size, take = left < size ? left : size;
-        rc = make_list(r, v + i * size, take, fill ? size - take : 0, slot[1], &ret->u.seq->items[i]);
+        rc = make_list(
+            r, v + i * size, take, fill ? size - take : 0, slot[1], &ret->u.seq->items[i]);
     }
     return rc;
 }
@@ -302,7 +305,8 @@ FILTER(filter_slice)
     size_t each = n / (size_t)count, more = n % (size_t)count, at = 0;
     for (size_t i = 0; rc == 0 && i < (size_t)count; i++) {
         size_t take = each + (i < more);
-        rc = make_list(r, v + at, take, fill && i >= more && more ? 1 : 0, slot[1], &ret->u.seq->items[i]);
+        rc = make_list(
+            r, v + at, take, fill && i >= more && more ? 1 : 0, slot[1], &ret->u.seq->items[i]);
         at += take;
     }
     return rc;
@@ -358,9 +362,17 @@ FILTER(filter_groupby)
 const struct tpl_builtin *tpl_filter_find_seq(const char *name)
 {
     static const struct tpl_builtin table[] = {
-        {"sort", filter_sort}, {"dictsort", filter_dictsort}, {"unique", filter_unique}, {"min", filter_min},
-        {"max", filter_max}, {"sum", filter_sum}, {"join", filter_join}, {"reverse", filter_reverse},
-        {"batch", filter_batch}, {"slice", filter_slice}, {"groupby", filter_groupby},
+        {"sort", filter_sort},
+        {"dictsort", filter_dictsort},
+        {"unique", filter_unique},
+        {"min", filter_min},
+        {"max", filter_max},
+        {"sum", filter_sum},
+        {"join", filter_join},
+        {"reverse", filter_reverse},
+        {"batch", filter_batch},
+        {"slice", filter_slice},
+        {"groupby", filter_groupby},
     };
     return TPL_FIND(table, name);
 }

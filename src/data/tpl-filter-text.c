@@ -5,13 +5,13 @@
 #include "data/tpl-internal.h"
 #include "data/tpl-unicode.h"
 
-#define FILTER(name)                                                                               \
-    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,  \
+#define FILTER(name) \
+    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, \
         struct tpl_value *ret)
 
 /* The filter is the string method of this name. */
-static int by_method(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, const char *method,
-    struct tpl_value *ret)
+static int by_method(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    const char *method, struct tpl_value *ret)
 {
     struct tpl_value s;
     int rc = tpl_to_str(r, self, &s);
@@ -134,7 +134,8 @@ FILTER(filter_indent)
     if (rc == 0 && self->kind == TPL_LIST)
         return tpl_raise(r, "'list' object has no attribute 'splitlines'");
     if (rc == 0 && self->kind != TPL_STR)
-        return tpl_raise(r, "unsupported operand type(s) for +=: '%s' and 'str'", tpl_type_name(self));
+        return tpl_raise(
+            r, "unsupported operand type(s) for +=: '%s' and 'str'", tpl_type_name(self));
     s = *self;
     if (rc == 0)
         rc = tpl_str_wrap(r, "\n", 1, &newline);
@@ -209,7 +210,8 @@ FILTER(filter_truncate)
     if (rc != 0)
         return rc;
     if (length < n_end)
-        return tpl_raise(r, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
+        return tpl_raise(
+            r, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
     if (leeway < 0)
         return tpl_raise(r, "expected leeway >= 0, got %lld", (long long)leeway);
     *ret = s;
@@ -224,7 +226,8 @@ FILTER(filter_truncate)
     if (!kill) { /* back to the last blank */
         size_t n = cut.u.str->len;
         const char *blank = n ? memrchr(cut.u.str->data, ' ', n) : NULL;
-        if (blank && (rc = tpl_str_wrap(r, cut.u.str->data, (size_t)(blank - cut.u.str->data), &cut)) != 0)
+        if (blank &&
+            (rc = tpl_str_wrap(r, cut.u.str->data, (size_t)(blank - cut.u.str->data), &cut)) != 0)
             return rc;
     }
     return tpl_str_concat(r, &cut, &dots, ret);
@@ -233,9 +236,16 @@ FILTER(filter_truncate)
 const struct tpl_builtin *tpl_filter_find_text(const char *name)
 {
     static const struct tpl_builtin table[] = {
-        {"trim", filter_trim}, {"upper", filter_upper}, {"lower", filter_lower}, {"capitalize", filter_capitalize},
-        {"center", filter_center}, {"replace", filter_replace}, {"title", filter_title}, {"indent", filter_indent},
-        {"wordcount", filter_wordcount}, {"truncate", filter_truncate},
+        {"trim", filter_trim},
+        {"upper", filter_upper},
+        {"lower", filter_lower},
+        {"capitalize", filter_capitalize},
+        {"center", filter_center},
+        {"replace", filter_replace},
+        {"title", filter_title},
+        {"indent", filter_indent},
+        {"wordcount", filter_wordcount},
+        {"truncate", filter_truncate},
     };
     return TPL_FIND(table, name);
 }

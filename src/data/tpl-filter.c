@@ -9,8 +9,8 @@
 
 #include "data/tpl-internal.h"
 
-#define FILTER(name)                                                                               \
-    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,  \
+#define FILTER(name) \
+    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, \
         struct tpl_value *ret)
 
 static int no_args(struct tpl_render *r, const struct tpl_args *a)
@@ -77,7 +77,8 @@ FILTER(filter_forceescape)
     return rc != 0 ? rc : tpl_escaped(r, &s, ret);
 }
 
-/* A number's text without blanks around and single underscores between digits; false: no such text. */
+/* A number's text without blanks around and single underscores between digits; false: no such text.
+ */
 static bool clean_number(const struct tpl_str *s, char *buf, size_t size)
 {
     size_t begin = 0, end = s->len, n = 0;
@@ -120,9 +121,11 @@ static int parse_int(struct tpl_render *r, const struct tpl_str *s, int64_t base
     bool neg = *p == '-';
     if (*p == '-' || *p == '+')
         p++;
-    int64_t named = p[0] != '0' ? 0 : p[1] == 'x' || p[1] == 'X' ? 16 : p[1] == 'o' || p[1] == 'O' ? 8
-        : p[1] == 'b' || p[1] == 'B'                                                              ? 2
-                                                                                                  : 0;
+    int64_t named = p[0] != '0'      ? 0
+        : p[1] == 'x' || p[1] == 'X' ? 16
+        : p[1] == 'o' || p[1] == 'O' ? 8
+        : p[1] == 'b' || p[1] == 'B' ? 2
+                                     : 0;
     if (named && (base == named || base == 0))
         p += 2;
     if (base == 0)
@@ -216,7 +219,8 @@ FILTER(filter_abs)
     return tpl_negate(r, self, self->u.i < 0, ret);
 }
 
-static int round_common(struct tpl_render *r, const struct tpl_value *v, int64_t precision, struct tpl_value *ret)
+static int round_common(
+    struct tpl_render *r, const struct tpl_value *v, int64_t precision, struct tpl_value *ret)
 {
     char buf[700];
     if (tpl_is_int(v)) {
@@ -244,7 +248,8 @@ static int round_common(struct tpl_render *r, const struct tpl_value *v, int64_t
     }
     double f = v->u.f;
     if (isfinite(f) && precision >= 0 && precision < 320) {
-        snprintf(buf, sizeof(buf), "%.*f", (int)precision, f); /* rounds the exact value, half to even */
+        snprintf(
+            buf, sizeof(buf), "%.*f", (int)precision, f); /* rounds the exact value, half to even */
         f = strtod(buf, NULL);
     } else if (isfinite(f) && precision < 0) {
         double unit = pow(10, (double)-precision);
@@ -365,11 +370,25 @@ FILTER(filter_format)
 const struct tpl_builtin *tpl_filter_find(const char *name)
 {
     static const struct tpl_builtin table[] = {
-        {"default", filter_default}, {"d", filter_default}, {"length", filter_length}, {"count", filter_length},
-        {"string", filter_string}, {"safe", filter_safe}, {"escape", filter_escape}, {"e", filter_escape},
-        {"forceescape", filter_forceescape}, {"tojson", tpl_filter_tojson}, {"int", filter_int},
-        {"float", filter_float}, {"abs", filter_abs}, {"round", filter_round}, {"list", filter_list},
-        {"first", filter_first}, {"last", filter_last}, {"items", filter_items}, {"format", filter_format},
+        {"default", filter_default},
+        {"d", filter_default},
+        {"length", filter_length},
+        {"count", filter_length},
+        {"string", filter_string},
+        {"safe", filter_safe},
+        {"escape", filter_escape},
+        {"e", filter_escape},
+        {"forceescape", filter_forceescape},
+        {"tojson", tpl_filter_tojson},
+        {"int", filter_int},
+        {"float", filter_float},
+        {"abs", filter_abs},
+        {"round", filter_round},
+        {"list", filter_list},
+        {"first", filter_first},
+        {"last", filter_last},
+        {"items", filter_items},
+        {"format", filter_format},
     };
     const struct tpl_builtin *b = TPL_FIND(table, name);
     if (!b)

@@ -12,7 +12,7 @@
 struct spec {
     char fill[5];
     char align; /* < > = ^ or 0 */
-    char sign;  /* + - space or 0 */
+    char sign; /* + - space or 0 */
     bool alt, zero, comma;
     int64_t width, precision; /* -1: none */
     char type;
@@ -40,7 +40,8 @@ static int check_spec(struct tpl_render *r, const struct spec *f)
 }
 
 /* Pad a finished text; `prefix` bytes (sign) stay in front of zeros. */
-static void put_padded(struct trl_str *out, const struct spec *f, const char *s, size_t len, size_t prefix, char align)
+static void put_padded(
+    struct trl_str *out, const struct spec *f, const char *s, size_t len, size_t prefix, char align)
 {
     int64_t n = (int64_t)tpl_utf8_count(s, len), room = f->width > n ? f->width - n : 0;
     if (f->align)
@@ -147,7 +148,8 @@ static int put_float(struct tpl_render *r, struct trl_str *out, const struct spe
     return 0;
 }
 
-static void put_str(struct trl_str *out, const struct spec *f, const char *s, size_t len, char align)
+static void put_str(
+    struct trl_str *out, const struct spec *f, const char *s, size_t len, char align)
 {
     if (f->precision >= 0) {
         size_t p = 0;
@@ -178,7 +180,8 @@ static int next_arg(struct percent *c, const struct tpl_value **ret)
     return 0;
 }
 
-static int put_percent(struct percent *c, const struct spec *f, const struct tpl_value *v, struct trl_str *out)
+static int put_percent(
+    struct percent *c, const struct spec *f, const struct tpl_value *v, struct trl_str *out)
 {
     struct tpl_render *r = c->r;
     struct trl_str s = {0};
@@ -206,7 +209,8 @@ static int put_percent(struct percent *c, const struct spec *f, const struct tpl
     case 'X':
     case 'o':
         if (!tpl_is_num(v) || (v->kind == TPL_FLOAT && strchr("xXo", f->type)))
-            return tpl_raise(r, "%%%c format: a real number is required, not %s", f->type, tpl_type_name(v));
+            return tpl_raise(
+                r, "%%%c format: a real number is required, not %s", f->type, tpl_type_name(v));
         if (v->kind == TPL_FLOAT && !(fabs(v->u.f) < 9.2e18))
             return tpl_raise(r, "cannot convert this float to a 64-bit integer");
         return put_int(r, out, f, v->kind == TPL_FLOAT ? (int64_t)v->u.f : v->u.i);
@@ -220,12 +224,14 @@ static int put_percent(struct percent *c, const struct spec *f, const struct tpl
             return tpl_raise(r, "must be real number, not %s", tpl_type_name(v));
         return put_float(r, out, f, tpl_num(v));
     default:
-        return tpl_raise(r, "unsupported format character '%c'", isprint((unsigned char)f->type) ? f->type : '?');
+        return tpl_raise(r, "unsupported format character '%c'",
+            isprint((unsigned char)f->type) ? f->type : '?');
     }
 }
 
 /* One field from behind its '%'. */
-static int percent_field(struct percent *c, const char *s, size_t len, size_t *p, struct trl_str *out)
+static int percent_field(
+    struct percent *c, const char *s, size_t len, size_t *p, struct trl_str *out)
 {
     struct spec f = {.precision = -1};
     const struct tpl_value *v = NULL;
@@ -264,7 +270,8 @@ static int percent_field(struct percent *c, const char *s, size_t len, size_t *p
     }
     if (*p < len && s[*p] == '*') {
         ++*p;
-        if ((rc = next_arg(c, &v)) != 0 || (rc = tpl_want_int(c->r, v, "* of a format", &f.width)) != 0)
+        if ((rc = next_arg(c, &v)) != 0 ||
+            (rc = tpl_want_int(c->r, v, "* of a format", &f.width)) != 0)
             return rc;
         v = NULL;
         if (f.width < 0) {
@@ -298,8 +305,8 @@ static int percent_field(struct percent *c, const char *s, size_t len, size_t *p
     return rc != 0 ? rc : put_percent(c, &f, v, out);
 }
 
-int tpl_format_percent(struct tpl_render *r, const struct tpl_value *fmt, const struct tpl_value *args,
-    const struct tpl_value *kwargs, struct tpl_value *ret)
+int tpl_format_percent(struct tpl_render *r, const struct tpl_value *fmt,
+    const struct tpl_value *args, const struct tpl_value *kwargs, struct tpl_value *ret)
 {
     const struct tpl_str *s = fmt->u.str;
     struct percent c = {.r = r, .args = kwargs ? kwargs : args, .items = args, .n = 1};
@@ -318,8 +325,8 @@ int tpl_format_percent(struct tpl_render *r, const struct tpl_value *fmt, const 
         }
     }
     /* whatever can be indexed might be a mapping: Python lets it pass unused */
-    bool indexed = c.args->kind == TPL_DICT || c.args->kind == TPL_LIST || c.args->kind == TPL_RANGE ||
-        c.args->kind == TPL_UNDEF;
+    bool indexed = c.args->kind == TPL_DICT || c.args->kind == TPL_LIST ||
+        c.args->kind == TPL_RANGE || c.args->kind == TPL_UNDEF;
     if (rc == 0 && c.used < c.n && !indexed)
         rc = tpl_raise(r, "not all arguments converted during string formatting");
     if (rc == 0)
@@ -373,7 +380,8 @@ static int parse_spec(struct tpl_render *r, const char *s, size_t len, struct sp
     return 0;
 }
 
-static int put_formatted(struct tpl_render *r, const struct tpl_value *v, const char *s, size_t len, struct trl_str *out)
+static int put_formatted(
+    struct tpl_render *r, const struct tpl_value *v, const char *s, size_t len, struct trl_str *out)
 {
     struct spec f = {.precision = -1};
     if (len == 0)
@@ -395,7 +403,8 @@ static int put_formatted(struct tpl_render *r, const struct tpl_value *v, const 
         if (f.type && strchr("eEfFgG%", f.type))
             return put_float(r, out, &f, tpl_num(v));
         if (f.type || f.precision >= 0)
-            return tpl_raise(r, "the format '%.*s' is not supported for a float", (int)(len < 80 ? len : 80), s);
+            return tpl_raise(
+                r, "the format '%.*s' is not supported for a float", (int)(len < 80 ? len : 80), s);
         struct trl_str text = {0};
         trl_str_put_double(&text, v->u.f);
         put_padded(out, &f, trl_str_get(&text), text.len, signbit(v->u.f) ? 1 : 0, '>');
@@ -413,8 +422,8 @@ static int put_formatted(struct tpl_render *r, const struct tpl_value *v, const 
 }
 
 /* The value of "name", "0", "", with .attr and [item] behind. */
-static int format_value(struct tpl_render *r, const char *s, size_t len, const struct tpl_args *a, size_t *next,
-    struct tpl_value *ret)
+static int format_value(struct tpl_render *r, const char *s, size_t len, const struct tpl_args *a,
+    size_t *next, struct tpl_value *ret)
 {
     size_t p = 0, begin;
     while (p < len && s[p] != '.' && s[p] != '[')
@@ -427,7 +436,8 @@ static int format_value(struct tpl_render *r, const char *s, size_t len, const s
         i = -1;
     if (i >= 0) {
         if ((uint64_t)i >= a->n)
-            return tpl_raise(r, "Replacement index %lld out of range for positional args tuple", (long long)i);
+            return tpl_raise(
+                r, "Replacement index %lld out of range for positional args tuple", (long long)i);
         *ret = a->v[i];
     } else {
         size_t k = 0;
@@ -468,8 +478,8 @@ static int format_value(struct tpl_render *r, const char *s, size_t len, const s
 }
 
 /* One field from behind its '{'. */
-static int format_field(struct tpl_render *r, const struct tpl_str *s, size_t *p, const struct tpl_args *a, size_t *next,
-    struct trl_str *out)
+static int format_field(struct tpl_render *r, const struct tpl_str *s, size_t *p,
+    const struct tpl_args *a, size_t *next, struct trl_str *out)
 {
     size_t begin = *p, end = begin, name_end;
     while (end < s->len && s->data[end] != '}' && s->data[end] != '{')
@@ -498,8 +508,8 @@ static int format_field(struct tpl_render *r, const struct tpl_str *s, size_t *p
     return rc != 0 ? rc : put_formatted(r, &v, s->data + spec, end - spec, out);
 }
 
-int tpl_method_str_format(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
-    struct tpl_value *ret)
+int tpl_method_str_format(struct tpl_render *r, const struct tpl_value *self,
+    const struct tpl_args *a, struct tpl_value *ret)
 {
     const struct tpl_str *s = self->u.str;
     struct trl_str out = {0};

@@ -5,7 +5,8 @@
 
 #include "data/tpl-internal.h"
 
-const struct tpl_builtin *tpl_builtin_in(const struct tpl_builtin *table, size_t n, const char *name)
+const struct tpl_builtin *tpl_builtin_in(
+    const struct tpl_builtin *table, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++) {
         if (strcmp(table[i].name, name) == 0)
@@ -14,14 +15,15 @@ const struct tpl_builtin *tpl_builtin_in(const struct tpl_builtin *table, size_t
     return NULL;
 }
 
-int tpl_bind(struct tpl_render *r, const struct tpl_args *a, const char *what, const char *const *params, size_t n_required,
-    const struct tpl_value **slot)
+int tpl_bind(struct tpl_render *r, const struct tpl_args *a, const char *what,
+    const char *const *params, size_t n_required, const struct tpl_value **slot)
 {
     size_t n = 0;
     for (; params[n]; n++)
         slot[n] = n < a->n ? &a->v[n] : NULL;
     if (a->n > n)
-        return tpl_raise(r, "%s takes at most %zu argument%s (%zu given)", what, n, n == 1 ? "" : "s", a->n);
+        return tpl_raise(
+            r, "%s takes at most %zu argument%s (%zu given)", what, n, n == 1 ? "" : "s", a->n);
     for (size_t k = 0; k < a->nk; k++) {
         size_t i = 0;
         while (i < n && strcmp(params[i], a->knames[k]) != 0)
@@ -49,7 +51,8 @@ int tpl_want_int(struct tpl_render *r, const struct tpl_value *v, const char *wh
     return 0;
 }
 
-int tpl_want_str(struct tpl_render *r, const struct tpl_value *v, const char *what, const struct tpl_str **ret)
+int tpl_want_str(
+    struct tpl_render *r, const struct tpl_value *v, const char *what, const struct tpl_str **ret)
 {
     if (v->kind == TPL_UNDEF)
         return tpl_use_undef(r, v);
@@ -59,7 +62,8 @@ int tpl_want_str(struct tpl_render *r, const struct tpl_value *v, const char *wh
     return 0;
 }
 
-static int fn_range(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, struct tpl_value *ret)
+static int fn_range(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    struct tpl_value *ret)
 {
     int64_t v[3] = {0, 0, 1};
     if (a->n < 1 || a->n > 3 || a->nk)
@@ -75,7 +79,8 @@ static int fn_range(struct tpl_render *r, const struct tpl_value *self, const st
     __int128 step = v[2] > 0 ? (__int128)v[2] : -(__int128)v[2];
     __int128 n = span > 0 ? (span + step - 1) / step : 0;
     if (n > TPL_MAX_RANGE)
-        return tpl_raise(r, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", TPL_MAX_RANGE);
+        return tpl_raise(r, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
+            TPL_MAX_RANGE);
     int rc = tpl_seq_new(r, TPL_RANGE, (size_t)n, ret);
     if (rc != 0)
         return rc;
@@ -88,8 +93,8 @@ static int fn_range(struct tpl_render *r, const struct tpl_value *self, const st
 }
 
 /* dict(mapping or pairs, **more) and namespace() */
-static int make_dict(struct tpl_render *r, enum tpl_kind kind, const char *what, const struct tpl_args *a,
-    struct tpl_value *ret)
+static int make_dict(struct tpl_render *r, enum tpl_kind kind, const char *what,
+    const struct tpl_args *a, struct tpl_value *ret)
 {
     int rc = tpl_dict_new(r, kind, a->nk, ret);
     if (rc == 0 && a->n > 1)
@@ -107,7 +112,8 @@ static int make_dict(struct tpl_render *r, enum tpl_kind kind, const char *what,
             if ((rc = tpl_items(r, &v[i], &pair, &m)) != 0)
                 return rc;
             if (m != 2)
-                return tpl_raise(r, "dictionary update sequence element #%zu has length %zu; 2 is required", i, m);
+                return tpl_raise(r,
+                    "dictionary update sequence element #%zu has length %zu; 2 is required", i, m);
             rc = tpl_dict_set(r, ret->u.dict, &pair[0], &pair[1]);
         }
     }
@@ -120,25 +126,30 @@ static int make_dict(struct tpl_render *r, enum tpl_kind kind, const char *what,
     return rc;
 }
 
-static int fn_dict(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, struct tpl_value *ret)
+static int fn_dict(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    struct tpl_value *ret)
 {
     return make_dict(r, TPL_DICT, "dict", a, ret);
 }
 
-static int fn_namespace(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, struct tpl_value *ret)
+static int fn_namespace(struct tpl_render *r, const struct tpl_value *self,
+    const struct tpl_args *a, struct tpl_value *ret)
 {
     int rc = make_dict(r, TPL_NAMESPACE, "namespace", a, ret);
     for (size_t i = 0; rc == 0 && i < ret->u.dict->len; i++) {
         const struct tpl_value *k = &ret->u.dict->keys[i];
         if (k->kind == TPL_STR && k->u.str->len && k->u.str->data[0] == '_')
             rc = tpl_raise(r,
-                "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '%.*s'. "
-                "Please rename the attribute.", (int)(k->u.str->len < 100 ? k->u.str->len : 100), k->u.str->data);
+                "Chat templates cannot store underscore-prefixed attributes on a namespace, but "
+                "got '%.*s'. "
+                "Please rename the attribute.",
+                (int)(k->u.str->len < 100 ? k->u.str->len : 100), k->u.str->data);
     }
     return rc;
 }
 
-static int fn_raise(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, struct tpl_value *ret)
+static int fn_raise(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    struct tpl_value *ret)
 {
     static const char *const params[] = {"message", NULL};
     const struct tpl_value *slot[1];
@@ -151,7 +162,8 @@ static int fn_raise(struct tpl_render *r, const struct tpl_value *self, const st
     return tpl_raise(r, "%.*s", (int)(s.u.str->len < 900 ? s.u.str->len : 900), s.u.str->data);
 }
 
-static int fn_strftime(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, struct tpl_value *ret)
+static int fn_strftime(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    struct tpl_value *ret)
 {
     static const char *const params[] = {"format", NULL};
     const struct tpl_value *slot[1];
@@ -164,7 +176,8 @@ static int fn_strftime(struct tpl_render *r, const struct tpl_value *self, const
     if (rc != 0)
         return rc;
     if (s->len + 2 > sizeof(format))
-        return tpl_raise(r, "the format of strftime_now() is longer than %zu bytes", sizeof(format) - 2);
+        return tpl_raise(
+            r, "the format of strftime_now() is longer than %zu bytes", sizeof(format) - 2);
     memcpy(format, s->data, s->len);
     /* one more character, so that an empty result differs from a failure */
     format[s->len] = '|';

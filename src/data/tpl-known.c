@@ -11,7 +11,8 @@
 
 enum { MAX_FILE = 1 << 20 };
 
-/* The published templates by length and FNV-1a hash of their text: recognised means exactly this text, as in TRL 1.16. */
+/* The published templates by length and FNV-1a hash of their text: recognised means exactly this
+ * text, as in TRL 1.16. */
 static const struct {
     size_t len;
     uint64_t hash;
@@ -58,7 +59,8 @@ static char *try_path(const char *dir, const char *sub, const char *file)
     return p;
 }
 
-/* Beside the running program: an installation that was moved, a build folder inside the source tree. */
+/* Beside the running program: an installation that was moved, a build folder inside the source
+ * tree. */
 static char *find_near_program(const char *file)
 {
     char exe[4096];
@@ -89,15 +91,18 @@ int trl_template_find_shared(char **ret_path, const char *file, struct trl_err *
     if (env && *env) {
         p = try_path(env, "templates/chat", file);
         if (!p)
-            return trl_fail(err, TRL_E_NOENT, "TRL_SHARE_DIR is %s, but there is no templates/chat/%s in it", env, file);
+            return trl_fail(err, TRL_E_NOENT,
+                "TRL_SHARE_DIR is %s, but there is no templates/chat/%s in it", env, file);
     }
     if (!p)
         p = find_near_program(file);
     if (!p)
         p = try_path(TRL_SHARE_DIR, "templates/chat", file);
     if (!p)
-        return trl_fail(err, TRL_E_NOENT, "the chat template %s is neither in %s/templates/chat nor near the program; set "
-            "TRL_SHARE_DIR to the folder that holds templates/chat", file, TRL_SHARE_DIR);
+        return trl_fail(err, TRL_E_NOENT,
+            "the chat template %s is neither in %s/templates/chat nor near the program; set "
+            "TRL_SHARE_DIR to the folder that holds templates/chat",
+            file, TRL_SHARE_DIR);
     *ret_path = p;
     return 0;
 }
@@ -109,10 +114,14 @@ int trl_template_training_source(char **ret_source, const char *source, struct t
     size_t len;
     if (!file)
         return trl_fail(err, TRL_E_USAGE,
-            "assistant_only_loss: the chat template is not training-compatible: it has no {%% generation %%} markers, and it "
-            "is none of the templates for which a variant with markers is known (Llama 3, Qwen2.5, Qwen3, "
-            "Qwen3-Instruct-2507, Gemma 1 to 3, Phi-3, Phi-3.5, DeepSeek-R1-Distill, each as published). Give "
-            "chat_template_path: a template with {%% generation %%} around what the assistant says; share/templates/chat "
+            "assistant_only_loss: the chat template is not training-compatible: it has no {%% "
+            "generation %%} markers, and it "
+            "is none of the templates for which a variant with markers is known (Llama 3, Qwen2.5, "
+            "Qwen3, "
+            "Qwen3-Instruct-2507, Gemma 1 to 3, Phi-3, Phi-3.5, DeepSeek-R1-Distill, each as "
+            "published). Give "
+            "chat_template_path: a template with {%% generation %%} around what the assistant "
+            "says; share/templates/chat "
             "holds some, or set assistant_only_loss to false");
     int rc = trl_template_find_shared(&path, file, err);
     if (rc == 0)

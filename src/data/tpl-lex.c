@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text to tokens, with Jinja2's whitespace rules under trim_blocks and lstrip_blocks: a newline directly behind a block or
- * comment goes; blanks from the line start to a block or comment go; `-` in a delimiter strips that side; `+` keeps it.
+ * Text to tokens, with Jinja2's whitespace rules under trim_blocks and lstrip_blocks: a newline
+ * directly behind a block or comment goes; blanks from the line start to a block or comment go; `-`
+ * in a delimiter strips that side; `+` keeps it.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -384,20 +385,49 @@ static const struct {
     enum tpl_token_kind kind;
 } operators[] = {
     /* longer ones first */
-    {"**", TPL_T_POW}, {"//", TPL_T_FLOORDIV}, {"==", TPL_T_EQ}, {"!=", TPL_T_NE}, {"<=", TPL_T_LE},
-    {">=", TPL_T_GE}, {"+", TPL_T_ADD}, {"-", TPL_T_SUB}, {"*", TPL_T_MUL}, {"/", TPL_T_DIV}, {"%", TPL_T_MOD},
-    {"~", TPL_T_TILDE}, {"<", TPL_T_LT}, {">", TPL_T_GT}, {"=", TPL_T_ASSIGN}, {".", TPL_T_DOT},
-    {",", TPL_T_COMMA}, {":", TPL_T_COLON}, {"|", TPL_T_PIPE}, {"(", TPL_T_LPAREN}, {")", TPL_T_RPAREN},
-    {"[", TPL_T_LBRACKET}, {"]", TPL_T_RBRACKET}, {"{", TPL_T_LBRACE}, {"}", TPL_T_RBRACE},
+    {"**", TPL_T_POW},
+    {"//", TPL_T_FLOORDIV},
+    {"==", TPL_T_EQ},
+    {"!=", TPL_T_NE},
+    {"<=", TPL_T_LE},
+    {">=", TPL_T_GE},
+    {"+", TPL_T_ADD},
+    {"-", TPL_T_SUB},
+    {"*", TPL_T_MUL},
+    {"/", TPL_T_DIV},
+    {"%", TPL_T_MOD},
+    {"~", TPL_T_TILDE},
+    {"<", TPL_T_LT},
+    {">", TPL_T_GT},
+    {"=", TPL_T_ASSIGN},
+    {".", TPL_T_DOT},
+    {",", TPL_T_COMMA},
+    {":", TPL_T_COLON},
+    {"|", TPL_T_PIPE},
+    {"(", TPL_T_LPAREN},
+    {")", TPL_T_RPAREN},
+    {"[", TPL_T_LBRACKET},
+    {"]", TPL_T_RBRACKET},
+    {"{", TPL_T_LBRACE},
+    {"}", TPL_T_RBRACE},
     {";", TPL_T_SEMICOLON},
 };
 
 const char *tpl_token_name(enum tpl_token_kind kind)
 {
     static const char *const names[] = {
-        [TPL_T_EOF] = "end of template", [TPL_T_DATA] = "text", [TPL_T_VAR_BEGIN] = "{{", [TPL_T_VAR_END] = "}}",
-        [TPL_T_BLOCK_BEGIN] = "{%", [TPL_T_BLOCK_END] = "%}", [TPL_T_NAME] = "name", [TPL_T_STRING] = "string",
-        [TPL_T_INT] = "integer", [TPL_T_FLOAT] = "float", [TPL_T_IN] = "in", [TPL_T_NOT_IN] = "not in",
+        [TPL_T_EOF] = "end of template",
+        [TPL_T_DATA] = "text",
+        [TPL_T_VAR_BEGIN] = "{{",
+        [TPL_T_VAR_END] = "}}",
+        [TPL_T_BLOCK_BEGIN] = "{%",
+        [TPL_T_BLOCK_END] = "%}",
+        [TPL_T_NAME] = "name",
+        [TPL_T_STRING] = "string",
+        [TPL_T_INT] = "integer",
+        [TPL_T_FLOAT] = "float",
+        [TPL_T_IN] = "in",
+        [TPL_T_NOT_IN] = "not in",
     };
     for (size_t i = 0; i < sizeof(operators) / sizeof(operators[0]); i++) {
         if (operators[i].kind == kind)
@@ -420,7 +450,10 @@ static int bracket(struct lexer *x, enum tpl_token_kind kind)
             return 0;
         }
     }
-    char c = kind == TPL_T_RPAREN ? ')' : kind == TPL_T_RBRACKET ? ']' : kind == TPL_T_RBRACE ? '}' : 0;
+    char c = kind == TPL_T_RPAREN ? ')'
+        : kind == TPL_T_RBRACKET  ? ']'
+        : kind == TPL_T_RBRACE    ? '}'
+                                  : 0;
     if (!c)
         return 0;
     char text[48];
@@ -487,8 +520,9 @@ static int lex_tag(struct lexer *x, size_t begin, bool variable)
             return rc;
     }
     (void)begin;
-    return fail(x, x->len, variable ? "unexpected end of template, expected \"}}\""
-                                    : "unexpected end of template, expected \"%}\"");
+    return fail(x, x->len,
+        variable ? "unexpected end of template, expected \"}}\""
+                 : "unexpected end of template, expected \"%}\"");
 }
 
 static int lex_all(struct lexer *x)
@@ -496,7 +530,8 @@ static int lex_all(struct lexer *x)
     x->line_starting = true;
     while (x->pos < x->len) {
         size_t begin = x->pos, p = begin;
-        while (p < x->len && !(x->s[p] == '{' && p + 1 < x->len && strchr("%{#", x->s[p + 1]) && x->s[p + 1]))
+        while (p < x->len &&
+            !(x->s[p] == '{' && p + 1 < x->len && strchr("%{#", x->s[p + 1]) && x->s[p + 1]))
             p++;
         if (p >= x->len)
             return push_data(x, begin, x->len);
@@ -523,7 +558,8 @@ static int lex_all(struct lexer *x)
 
 int tpl_lex(struct trl_template *t, struct tpl_tokens *ret, struct trl_err *err)
 {
-    struct lexer x = {.t = t, .s = t->source, .len = t->source_len, .out = ret, .err = err, .line = 1, .col = 1};
+    struct lexer x = {
+        .t = t, .s = t->source, .len = t->source_len, .out = ret, .err = err, .line = 1, .col = 1};
     int rc = lex_all(&x);
     if (rc == 0 && !push(&x, TPL_T_EOF, x.len))
         rc = TRL_E_NOMEM;

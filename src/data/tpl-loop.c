@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `for` with its `loop` object, and calls of macros. The `if` of a loop is asked element by element, just before it is
- * needed, so that a namespace changed by the body counts, as in Jinja2. */
+/* `for` with its `loop` object, and calls of macros. The `if` of a loop is asked element by
+ * element, just before it is needed, so that a namespace changed by the body counts, as in Jinja2.
+ */
 #include <string.h>
 
 #include "data/tpl-internal.h"
@@ -14,7 +15,8 @@ static int fetch(struct tpl_render *r, struct tpl_loop *l, bool *ok, struct tpl_
         bool yes = true;
         if (++r->iterations > TPL_MAX_ITERATIONS) {
             r->at = l->node;
-            return tpl_raise(r, "more than %llu loop iterations", (unsigned long long)TPL_MAX_ITERATIONS);
+            return tpl_raise(
+                r, "more than %llu loop iterations", (unsigned long long)TPL_MAX_ITERATIONS);
         }
         if (l->node->c && !l->filtered) {
             struct tpl_value c;
@@ -72,7 +74,8 @@ static int length(struct tpl_render *r, struct tpl_loop *l, int64_t *ret)
     return 0;
 }
 
-static int loop_cycle(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, struct tpl_value *ret)
+static int loop_cycle(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    struct tpl_value *ret)
 {
     if (a->n == 0 || a->nk)
         return tpl_raise(r, "no items for cycling given");
@@ -80,7 +83,8 @@ static int loop_cycle(struct tpl_render *r, const struct tpl_value *self, const 
     return 0;
 }
 
-static int loop_changed(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, struct tpl_value *ret)
+static int loop_changed(struct tpl_render *r, const struct tpl_value *self,
+    const struct tpl_args *a, struct tpl_value *ret)
 {
     struct tpl_loop *l = self->u.loop;
     struct tpl_value now;
@@ -98,7 +102,8 @@ static int loop_changed(struct tpl_render *r, const struct tpl_value *self, cons
     return rc;
 }
 
-int tpl_loop_getattr(struct tpl_render *r, struct tpl_loop *l, const char *name, bool *found, struct tpl_value *ret)
+int tpl_loop_getattr(
+    struct tpl_render *r, struct tpl_loop *l, const char *name, bool *found, struct tpl_value *ret)
 {
     static const struct tpl_builtin methods[] = {{"cycle", loop_cycle}, {"changed", loop_changed}};
     int64_t n = 0;
@@ -151,8 +156,8 @@ int tpl_loop_getattr(struct tpl_render *r, struct tpl_loop *l, const char *name,
     return rc;
 }
 
-int tpl_loop_run(struct tpl_render *r, const struct tpl_node *n, const struct tpl_value *iterable, struct tpl_scope *sc,
-    int depth0, struct trl_str *out)
+int tpl_loop_run(struct tpl_render *r, const struct tpl_node *n, const struct tpl_value *iterable,
+    struct tpl_scope *sc, int depth0, struct trl_str *out)
 {
     struct tpl_loop *l = tpl_alloc(r, sizeof(*l));
     if (!l)
@@ -202,7 +207,8 @@ int tpl_loop_run(struct tpl_render *r, const struct tpl_node *n, const struct tp
     return rc;
 }
 
-int tpl_exec_for(struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
+int tpl_exec_for(
+    struct tpl_render *r, const struct tpl_node *n, struct tpl_scope *sc, struct trl_str *out)
 {
     struct tpl_value v;
     int rc = tpl_eval(r, n->b, sc, &v);
@@ -211,7 +217,8 @@ int tpl_exec_for(struct tpl_render *r, const struct tpl_node *n, struct tpl_scop
 
 /* ---- macros ---- */
 
-static int bind_macro(struct tpl_render *r, const struct tpl_macro *m, const struct tpl_args *a, struct tpl_scope *sc)
+static int bind_macro(
+    struct tpl_render *r, const struct tpl_macro *m, const struct tpl_args *a, struct tpl_scope *sc)
 {
     const struct tpl_node *def = m->def;
     size_t n = def->list2.n;
@@ -266,7 +273,8 @@ static int bind_macro(struct tpl_render *r, const struct tpl_macro *m, const str
     }
     for (size_t k = 0; k < a->nk && rc == 0; k++) {
         if (!used[k])
-            return tpl_raise(r, "macro '%s' takes no keyword argument '%s'", def->text, a->knames[k]);
+            return tpl_raise(
+                r, "macro '%s' takes no keyword argument '%s'", def->text, a->knames[k]);
     }
     if (rc == 0 && def->varargs) {
         struct tpl_value rest;
@@ -282,7 +290,8 @@ static int bind_macro(struct tpl_render *r, const struct tpl_macro *m, const str
     return rc;
 }
 
-int tpl_macro_call(struct tpl_render *r, const struct tpl_macro *m, const struct tpl_args *a, struct tpl_value *ret)
+int tpl_macro_call(struct tpl_render *r, const struct tpl_macro *m, const struct tpl_args *a,
+    struct tpl_value *ret)
 {
     int rc = tpl_enter(r, r->at ? r->at : m->def, true);
     if (rc != 0)

@@ -5,8 +5,8 @@
 #include "data/tpl-internal.h"
 #include "data/tpl-unicode.h"
 
-#define METHOD(name)                                                                               \
-    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,  \
+#define METHOD(name) \
+    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, \
         struct tpl_value *ret)
 
 static const struct tpl_str *text(const struct tpl_value *v)
@@ -16,8 +16,8 @@ static const struct tpl_str *text(const struct tpl_value *v)
 
 /* ---- case ---- */
 
-static int convert(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, enum tpl_case how,
-    struct tpl_value *ret)
+static int convert(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    enum tpl_case how, struct tpl_value *ret)
 {
     struct trl_str out = {0};
     if (a->n || a->nk)
@@ -65,8 +65,8 @@ static bool in_set(const struct tpl_str *set, unsigned cp)
     return false;
 }
 
-static int strip(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, int sides,
-    struct tpl_value *ret)
+static int strip(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    int sides, struct tpl_value *ret)
 {
     static const char *const params[] = {"chars", NULL};
     const struct tpl_value *slot[1];
@@ -116,8 +116,8 @@ METHOD(str_rstrip)
     return strip(r, self, a, 2, ret);
 }
 
-static int remove_affix(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, bool prefix,
-    struct tpl_value *ret)
+static int remove_affix(struct tpl_render *r, const struct tpl_value *self,
+    const struct tpl_args *a, bool prefix, struct tpl_value *ret)
 {
     static const char *const params[] = {"affix", NULL};
     const struct tpl_value *slot[1];
@@ -127,7 +127,8 @@ static int remove_affix(struct tpl_render *r, const struct tpl_value *self, cons
         rc = tpl_want_str(r, slot[0], "the argument", &x);
     if (rc != 0)
         return rc;
-    bool hit = x->len && s->len >= x->len && memcmp(prefix ? s->data : s->data + s->len - x->len, x->data, x->len) == 0;
+    bool hit = x->len && s->len >= x->len &&
+        memcmp(prefix ? s->data : s->data + s->len - x->len, x->data, x->len) == 0;
     size_t cut = hit ? x->len : 0;
     return tpl_str_wrap(r, s->data + (prefix ? cut : 0), s->len - cut, ret);
 }
@@ -163,8 +164,8 @@ static int window(struct tpl_render *r, const struct tpl_value *self, const stru
     return rc != 0 ? rc : tpl_getitem(r, self, &key, ret);
 }
 
-static int affix(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, bool at_end,
-    struct tpl_value *ret)
+static int affix(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    bool at_end, struct tpl_value *ret)
 {
     static const char *const params[] = {"prefix", "start", "end", NULL};
     const struct tpl_value *slot[3];
@@ -182,10 +183,12 @@ static int affix(struct tpl_render *r, const struct tpl_value *self, const struc
     bool hit = false;
     for (size_t i = 0; i < n && !hit; i++) {
         const struct tpl_str *x, *s = text(&part);
-        if ((rc = tpl_want_str(r, &v[i], "the first argument of startswith() or endswith()", &x)) != 0)
+        if ((rc = tpl_want_str(r, &v[i], "the first argument of startswith() or endswith()", &x)) !=
+            0)
             return rc;
         hit = start >= 0 && s->len >= x->len &&
-            (x->len == 0 || memcmp(at_end ? s->data + s->len - x->len : s->data, x->data, x->len) == 0);
+            (x->len == 0 ||
+                memcmp(at_end ? s->data + s->len - x->len : s->data, x->data, x->len) == 0);
     }
     *ret = tpl_bool(hit);
     return 0;
@@ -217,8 +220,8 @@ static const char *find_first(const char *s, size_t len, const char *x, size_t n
     return n == 0 ? s : len < n ? NULL : memmem(s, len, x, n);
 }
 
-static int find(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, bool last, bool must,
-    struct tpl_value *ret)
+static int find(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    bool last, bool must, struct tpl_value *ret)
 {
     static const char *const params[] = {"sub", "start", "end", NULL};
     const struct tpl_value *slot[3];
@@ -341,7 +344,8 @@ METHOD(str_replace)
 
 /* ---- padding ---- */
 
-static int pad(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, int how, struct tpl_value *ret)
+static int pad(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    int how, struct tpl_value *ret)
 {
     static const char *const params[] = {"width", "fillchar", NULL};
     const struct tpl_value *slot[2];
@@ -412,8 +416,8 @@ METHOD(str_zfill)
 
 /* ---- classes ---- */
 
-static int all_are(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, enum tpl_class c,
-    struct tpl_value *ret)
+static int all_are(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    enum tpl_class c, struct tpl_value *ret)
 {
     const struct tpl_str *s = text(self);
     bool yes = s->len > 0 || c == TPL_CLASS_ASCII;
@@ -479,15 +483,39 @@ METHOD(str_islower)
 const struct tpl_builtin *tpl_method_find_str(const char *name)
 {
     static const struct tpl_builtin table[] = {
-        {"strip", str_strip}, {"lstrip", str_lstrip}, {"rstrip", str_rstrip}, {"startswith", str_startswith},
-        {"endswith", str_endswith}, {"replace", str_replace}, {"upper", str_upper}, {"lower", str_lower},
-        {"title", str_title}, {"capitalize", str_capitalize}, {"swapcase", str_swapcase}, {"find", str_find},
-        {"rfind", str_rfind}, {"index", str_index}, {"rindex", str_rindex}, {"count", str_count},
-        {"removeprefix", str_removeprefix}, {"removesuffix", str_removesuffix}, {"center", str_center},
-        {"ljust", str_ljust}, {"rjust", str_rjust}, {"zfill", str_zfill}, {"isalpha", str_isalpha},
-        {"isalnum", str_isalnum}, {"isdigit", str_isdigit}, {"isdecimal", str_isdecimal},
-        {"isnumeric", str_isnumeric}, {"isspace", str_isspace}, {"isascii", str_isascii}, {"isupper", str_isupper},
-        {"islower", str_islower}, {"format", tpl_method_str_format}, {"casefold", str_lower},
+        {"strip", str_strip},
+        {"lstrip", str_lstrip},
+        {"rstrip", str_rstrip},
+        {"startswith", str_startswith},
+        {"endswith", str_endswith},
+        {"replace", str_replace},
+        {"upper", str_upper},
+        {"lower", str_lower},
+        {"title", str_title},
+        {"capitalize", str_capitalize},
+        {"swapcase", str_swapcase},
+        {"find", str_find},
+        {"rfind", str_rfind},
+        {"index", str_index},
+        {"rindex", str_rindex},
+        {"count", str_count},
+        {"removeprefix", str_removeprefix},
+        {"removesuffix", str_removesuffix},
+        {"center", str_center},
+        {"ljust", str_ljust},
+        {"rjust", str_rjust},
+        {"zfill", str_zfill},
+        {"isalpha", str_isalpha},
+        {"isalnum", str_isalnum},
+        {"isdigit", str_isdigit},
+        {"isdecimal", str_isdecimal},
+        {"isnumeric", str_isnumeric},
+        {"isspace", str_isspace},
+        {"isascii", str_isascii},
+        {"isupper", str_isupper},
+        {"islower", str_islower},
+        {"format", tpl_method_str_format},
+        {"casefold", str_lower},
     };
     const struct tpl_builtin *b = TPL_FIND(table, name);
     return b ? b : tpl_method_find_split(name);

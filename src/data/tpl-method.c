@@ -4,8 +4,8 @@
 
 #include "data/tpl-internal.h"
 
-#define METHOD(name)                                                                               \
-    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,  \
+#define METHOD(name) \
+    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, \
         struct tpl_value *ret)
 
 /* A list that grows. */
@@ -104,7 +104,8 @@ static int rsplit_space(struct tpl_render *r, const struct tpl_str *s, int64_t m
             rc = add_text(r, l, s->data, end);
             break;
         }
-        while (begin > 0 && !space(s->data + before(s->data, begin), begin - before(s->data, begin)))
+        while (
+            begin > 0 && !space(s->data + before(s->data, begin), begin - before(s->data, begin)))
             begin = before(s->data, begin);
         rc = add_text(r, l, s->data + begin, end - begin);
         end = begin;
@@ -113,12 +114,14 @@ static int rsplit_space(struct tpl_render *r, const struct tpl_str *s, int64_t m
     return rc;
 }
 
-static int split_sep(struct tpl_render *r, const struct tpl_str *s, const struct tpl_str *sep, int64_t max, struct list *l)
+static int split_sep(struct tpl_render *r, const struct tpl_str *s, const struct tpl_str *sep,
+    int64_t max, struct list *l)
 {
     size_t p = 0;
     int rc = 0;
     while (rc == 0 && (max < 0 || (int64_t)l->n < max)) {
-        const char *hit = s->len - p < sep->len ? NULL : memmem(s->data + p, s->len - p, sep->data, sep->len);
+        const char *hit =
+            s->len - p < sep->len ? NULL : memmem(s->data + p, s->len - p, sep->data, sep->len);
         if (!hit)
             break;
         size_t at = (size_t)(hit - s->data);
@@ -128,7 +131,8 @@ static int split_sep(struct tpl_render *r, const struct tpl_str *s, const struct
     return rc != 0 ? rc : add_text(r, l, s->data + p, s->len - p);
 }
 
-static int rsplit_sep(struct tpl_render *r, const struct tpl_str *s, const struct tpl_str *sep, int64_t max, struct list *l)
+static int rsplit_sep(struct tpl_render *r, const struct tpl_str *s, const struct tpl_str *sep,
+    int64_t max, struct list *l)
 {
     size_t end = s->len;
     int rc = 0;
@@ -147,8 +151,8 @@ static int rsplit_sep(struct tpl_render *r, const struct tpl_str *s, const struc
     return rc;
 }
 
-static int split(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, bool right,
-    struct tpl_value *ret)
+static int split(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    bool right, struct tpl_value *ret)
 {
     static const char *const params[] = {"sep", "maxsplit", NULL};
     const struct tpl_value *slot[2];
@@ -192,7 +196,8 @@ static size_t line_end(const char *s, size_t len)
         return 0;
     if (cp == '\r' && len > 1 && s[1] == '\n')
         return 2;
-    bool hit = (cp >= 10 && cp <= 13) || (cp >= 28 && cp <= 30) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
+    bool hit = (cp >= 10 && cp <= 13) || (cp >= 28 && cp <= 30) || cp == 0x85 || cp == 0x2028 ||
+        cp == 0x2029;
     return hit ? (size_t)n : 0;
 }
 
@@ -224,8 +229,8 @@ METHOD(str_splitlines)
     return rc != 0 ? rc : finish(r, &l, ret);
 }
 
-static int partition(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, bool right,
-    struct tpl_value *ret)
+static int partition(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    bool right, struct tpl_value *ret)
 {
     static const char *const params[] = {"sep", NULL};
     const struct tpl_value *slot[1];
@@ -281,7 +286,8 @@ METHOD(str_join)
     struct trl_str out = {0};
     for (size_t i = 0; rc == 0 && i < n && out.len <= TPL_MAX_OUTPUT; i++) {
         if (v[i].kind != TPL_STR) {
-            rc = tpl_raise(r, "sequence item %zu: expected str instance, %s found", i, tpl_type_name(&v[i]));
+            rc = tpl_raise(
+                r, "sequence item %zu: expected str instance, %s found", i, tpl_type_name(&v[i]));
             break;
         }
         if (i)
@@ -297,8 +303,12 @@ METHOD(str_join)
 const struct tpl_builtin *tpl_method_find_split(const char *name)
 {
     static const struct tpl_builtin table[] = {
-        {"split", str_split}, {"rsplit", str_rsplit}, {"splitlines", str_splitlines}, {"partition", str_partition},
-        {"rpartition", str_rpartition}, {"join", str_join},
+        {"split", str_split},
+        {"rsplit", str_rsplit},
+        {"splitlines", str_splitlines},
+        {"partition", str_partition},
+        {"rpartition", str_rpartition},
+        {"join", str_join},
     };
     return TPL_FIND(table, name);
 }
@@ -320,7 +330,9 @@ METHOD(seq_index)
             return 0;
         }
     }
-    return rc != 0 ? rc : tpl_raise(r, "the value given to index() is not in the %s", tpl_type_name(self));
+    return rc != 0
+        ? rc
+        : tpl_raise(r, "the value given to index() is not in the %s", tpl_type_name(self));
 }
 
 METHOD(seq_count)
@@ -350,7 +362,8 @@ METHOD(seq_copy)
 
 const struct tpl_builtin *tpl_method_find_seq(const char *name)
 {
-    static const struct tpl_builtin table[] = {{"index", seq_index}, {"count", seq_count}, {"copy", seq_copy}};
+    static const struct tpl_builtin table[] = {
+        {"index", seq_index}, {"count", seq_count}, {"copy", seq_copy}};
     return TPL_FIND(table, name);
 }
 
@@ -369,8 +382,8 @@ METHOD(dict_get)
     return rc;
 }
 
-static int view(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, enum tpl_kind kind,
-    struct tpl_value *ret)
+static int view(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    enum tpl_kind kind, struct tpl_value *ret)
 {
     struct tpl_dict *d = self->u.dict;
     if (a->n || a->nk)
@@ -417,7 +430,11 @@ METHOD(dict_copy)
 const struct tpl_builtin *tpl_method_find_dict(const char *name)
 {
     static const struct tpl_builtin table[] = {
-        {"get", dict_get}, {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {"copy", dict_copy},
+        {"get", dict_get},
+        {"keys", dict_keys},
+        {"values", dict_values},
+        {"items", dict_items},
+        {"copy", dict_copy},
     };
     return TPL_FIND(table, name);
 }

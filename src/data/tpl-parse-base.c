@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "data/tpl-internal.h"
 
-int tpl_fail_at(const struct trl_template *t, struct trl_err *err, int code, uint32_t line, uint32_t col,
-    const char *fmt, ...)
+int tpl_fail_at(const struct trl_template *t, struct trl_err *err, int code, uint32_t line,
+    uint32_t col, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -30,7 +30,8 @@ int tpl_unexpected(struct tpl_parser *p, const char *wanted)
 {
     const struct tpl_token *k = p->tok;
     if (k->kind == TPL_T_NAME || k->kind == TPL_T_STRING)
-        return tpl_syntax(p, k, "expected %s, got '%.*s'", wanted, (int)(k->len < 80 ? k->len : 80), k->text);
+        return tpl_syntax(
+            p, k, "expected %s, got '%.*s'", wanted, (int)(k->len < 80 ? k->len : 80), k->text);
     return tpl_syntax(p, k, "expected %s, got '%s'", wanted, tpl_token_name(k->kind));
 }
 
@@ -39,7 +40,8 @@ int tpl_parse_nomem(struct tpl_parser *p)
     return trl_fail_nomem(p->err, sizeof(struct tpl_node), "a template's syntax tree");
 }
 
-struct tpl_node *tpl_node_new(struct tpl_parser *p, enum tpl_node_kind kind, const struct tpl_token *at)
+struct tpl_node *tpl_node_new(
+    struct tpl_parser *p, enum tpl_node_kind kind, const struct tpl_token *at)
 {
     struct tpl_node *n = trl_arena_alloc(&p->t->arena, sizeof(*n));
     if (!n) {
@@ -139,8 +141,8 @@ int tpl_deeper(struct tpl_parser *p)
     return 0;
 }
 
-int tpl_node_make(struct tpl_parser *p, enum tpl_node_kind kind, const struct tpl_token *at, struct tpl_node *a,
-    struct tpl_node *b, struct tpl_node **ret)
+int tpl_node_make(struct tpl_parser *p, enum tpl_node_kind kind, const struct tpl_token *at,
+    struct tpl_node *a, struct tpl_node *b, struct tpl_node **ret)
 {
     struct tpl_node *n = tpl_node_new(p, kind, at);
     if (!n)

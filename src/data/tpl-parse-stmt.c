@@ -10,7 +10,8 @@ static int parse_body(struct tpl_parser *p, const struct tpl_token *begin, const
     struct tpl_nodes *ret);
 
 /* Behind the tag's own tokens: "%}", the body, then the end name, which is consumed. */
-static int block_body(struct tpl_parser *p, const struct tpl_token *begin, const char *end, struct tpl_nodes *ret)
+static int block_body(
+    struct tpl_parser *p, const struct tpl_token *begin, const char *end, struct tpl_nodes *ret)
 {
     const char *const ends[] = {end, NULL};
     int rc = tpl_expect(p, TPL_T_BLOCK_END);
@@ -58,7 +59,8 @@ static int target_name(struct tpl_parser *p, bool namespace_ok, struct tpl_node 
 }
 
 /* A name, `ns.attr`, or a tuple of them (with or without parentheses). */
-int tpl_parse_target(struct tpl_parser *p, const char *end_name, bool namespace_ok, bool tuple_ok, struct tpl_node **ret)
+int tpl_parse_target(struct tpl_parser *p, const char *end_name, bool namespace_ok, bool tuple_ok,
+    struct tpl_node **ret)
 {
     const struct tpl_token *at = p->tok;
     struct tpl_node *item, *tuple;
@@ -71,8 +73,9 @@ int tpl_parse_target(struct tpl_parser *p, const char *end_name, bool namespace_
     bool is_tuple = false;
     for (;;) {
         enum tpl_token_kind k = p->tok->kind;
-        if (tuple->list.n && (k == TPL_T_BLOCK_END || k == TPL_T_RPAREN || k == TPL_T_ASSIGN ||
-                                 (end_name && tpl_at_name(p, end_name))))
+        if (tuple->list.n &&
+            (k == TPL_T_BLOCK_END || k == TPL_T_RPAREN || k == TPL_T_ASSIGN ||
+                (end_name && tpl_at_name(p, end_name))))
             break;
         if (k == TPL_T_LPAREN) {
             if (++p->depth > TPL_MAX_PARSE_DEPTH)
@@ -211,7 +214,8 @@ static int parse_signature(struct tpl_parser *p, struct tpl_node *n)
 }
 
 /* The body of something that runs as a function: `break` does not reach out of it. */
-static int function_body(struct tpl_parser *p, const struct tpl_token *begin, const char *end, struct tpl_node *n)
+static int function_body(
+    struct tpl_parser *p, const struct tpl_token *begin, const char *end, struct tpl_node *n)
 {
     struct tpl_node *outer = p->macro;
     int loops = p->loops;
@@ -328,7 +332,8 @@ static int parse_statement(struct tpl_parser *p, struct tpl_nodes *ret)
         {"break", TPL_N_BREAK, parse_flow},
         {"continue", TPL_N_CONTINUE, parse_flow},
     };
-    static const char *const refused[] = {"extends", "block", "include", "import", "from", "autoescape", "print"};
+    static const char *const refused[] = {
+        "extends", "block", "include", "import", "from", "autoescape", "print"};
     const struct tpl_token *k = p->tok;
     if (k->kind != TPL_T_NAME)
         return tpl_unexpected(p, "the name of a statement");
@@ -346,7 +351,8 @@ static int parse_statement(struct tpl_parser *p, struct tpl_nodes *ret)
     }
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if (strcmp(refused[i], k->text) == 0)
-            return tpl_syntax(p, k, "the statement '%s' is not supported in chat templates", k->text);
+            return tpl_syntax(
+                p, k, "the statement '%s' is not supported in chat templates", k->text);
     }
     return tpl_syntax(p, k, "Encountered unknown tag '%s'.", k->text);
 }
@@ -376,7 +382,8 @@ static int parse_output(struct tpl_parser *p, struct tpl_nodes *ret)
     return rc != 0 ? rc : tpl_nodes_add(p, ret, n);
 }
 
-static int parse_body(struct tpl_parser *p, const struct tpl_token *begin, const char *const *ends, struct tpl_nodes *ret)
+static int parse_body(struct tpl_parser *p, const struct tpl_token *begin, const char *const *ends,
+    struct tpl_nodes *ret)
 {
     int rc = 0;
     if (++p->depth > TPL_MAX_PARSE_DEPTH)
@@ -399,8 +406,8 @@ static int parse_body(struct tpl_parser *p, const struct tpl_token *begin, const
             p->depth--;
             if (!ends)
                 return 0;
-            return tpl_syntax(p, begin, "the block '%.*s' is not closed", (int)(begin->len < 80 ? begin->len : 80),
-                begin->text);
+            return tpl_syntax(p, begin, "the block '%.*s' is not closed",
+                (int)(begin->len < 80 ? begin->len : 80), begin->text);
         }
     }
     return rc;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens to syntax tree: operators. Binding from weak to strong: if-else, or, and, not, comparisons, + -, ~, * / // %, **,
- * unary, then postfix ( . [] () ), filters and tests. */
+/* Tokens to syntax tree: operators. Binding from weak to strong: if-else, or, and, not,
+ * comparisons, + -, ~, * / // %, **, unary, then postfix ( . [] () ), filters and tests. */
 #include <string.h>
 
 #include "data/tpl-internal.h"
 
-enum { MAX_CHAIN = 800 }; /* operators of one level in a row: each makes the tree one level deeper */
+enum {
+    MAX_CHAIN = 800
+}; /* operators of one level in a row: each makes the tree one level deeper */
 
 static int parse_or(struct tpl_parser *p, struct tpl_node **ret);
 
@@ -41,7 +43,8 @@ static int parse_product(struct tpl_parser *p, int level, struct tpl_node **ret)
     while (rc == 0) {
         const struct tpl_token *at = p->tok;
         enum tpl_token_kind k = at->kind;
-        if (level == 1 ? k != TPL_T_POW : k != TPL_T_MUL && k != TPL_T_DIV && k != TPL_T_FLOORDIV && k != TPL_T_MOD)
+        if (level == 1 ? k != TPL_T_POW
+                       : k != TPL_T_MUL && k != TPL_T_DIV && k != TPL_T_FLOORDIV && k != TPL_T_MOD)
             break;
         if (++chain > MAX_CHAIN)
             return tpl_syntax(p, at, "more than %d operators in a row", MAX_CHAIN);
@@ -105,7 +108,8 @@ static int parse_compare(struct tpl_parser *p, struct tpl_node **ret)
             p->tok++;
         } else if (tpl_skip_name(p, "in")) {
             op = TPL_T_IN;
-        } else if (tpl_at_name(p, "not") && p->tok[1].kind == TPL_T_NAME && strcmp(p->tok[1].text, "in") == 0) {
+        } else if (tpl_at_name(p, "not") && p->tok[1].kind == TPL_T_NAME &&
+            strcmp(p->tok[1].text, "in") == 0) {
             op = TPL_T_NOT_IN;
             p->tok += 2;
         } else {
@@ -186,7 +190,8 @@ int tpl_parse_expr(struct tpl_parser *p, struct tpl_node **ret)
     return rc;
 }
 
-int tpl_parse_tuple(struct tpl_parser *p, bool condexpr, const char *end_name, bool parens, struct tpl_node **ret)
+int tpl_parse_tuple(
+    struct tpl_parser *p, bool condexpr, const char *end_name, bool parens, struct tpl_node **ret)
 {
     const struct tpl_token *at = p->tok;
     struct tpl_node *n = NULL, *item;
@@ -196,7 +201,8 @@ int tpl_parse_tuple(struct tpl_parser *p, bool condexpr, const char *end_name, b
         if (n->list.n && (rc = tpl_expect(p, TPL_T_COMMA)) != 0)
             return rc;
         enum tpl_token_kind k = p->tok->kind;
-        if (k == TPL_T_VAR_END || k == TPL_T_BLOCK_END || k == TPL_T_RPAREN || (end_name && tpl_at_name(p, end_name)))
+        if (k == TPL_T_VAR_END || k == TPL_T_BLOCK_END || k == TPL_T_RPAREN ||
+            (end_name && tpl_at_name(p, end_name)))
             break;
         rc = condexpr ? tpl_parse_expr(p, &item) : parse_or(p, &item);
         if (rc == 0)

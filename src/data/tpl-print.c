@@ -58,13 +58,15 @@ static void repr_str(struct trl_str *out, const char *s, size_t len)
 /* A text that grows here, outside the arena, has the limit of the output. */
 static int check_out(struct tpl_render *r, const struct trl_str *out)
 {
-    return out->len > TPL_MAX_OUTPUT ? tpl_raise(r, "the output becomes longer than %zu MB", TPL_MAX_OUTPUT >> 20) : 0;
+    return out->len > TPL_MAX_OUTPUT
+        ? tpl_raise(r, "the output becomes longer than %zu MB", TPL_MAX_OUTPUT >> 20)
+        : 0;
 }
 
 static int repr_at(struct tpl_render *r, const struct tpl_value *v, int depth, struct trl_str *out);
 
-static int repr_items(struct tpl_render *r, const struct tpl_value *v, int depth, const char *open, const char *close,
-    struct trl_str *out)
+static int repr_items(struct tpl_render *r, const struct tpl_value *v, int depth, const char *open,
+    const char *close, struct trl_str *out)
 {
     int rc = tpl_seq_load(r, v->u.seq);
     trl_str_puts(out, open);
@@ -136,7 +138,8 @@ static int repr_at(struct tpl_render *r, const struct tpl_value *v, int depth, s
     case TPL_DICT_ITEMS:
         return repr_items(r, v, depth, "dict_items([", "])", out);
     case TPL_RANGE:
-        trl_str_printf(out, "range(%lld, %lld", (long long)v->u.seq->start, (long long)v->u.seq->stop);
+        trl_str_printf(
+            out, "range(%lld, %lld", (long long)v->u.seq->start, (long long)v->u.seq->stop);
         if (v->u.seq->step != 1)
             trl_str_printf(out, ", %lld", (long long)v->u.seq->step);
         trl_str_putc(out, ')');
@@ -246,7 +249,8 @@ static void dump_str(const struct dump *d, const char *s, size_t len)
         } else if (cp < 0x20 || (d->ascii && cp > 0x7E && cp < 0x10000 && cp != 0x7F)) {
             trl_str_printf(d->out, "\\u%04x", cp);
         } else if (d->ascii && cp >= 0x10000) {
-            trl_str_printf(d->out, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + ((cp - 0x10000) & 0x3FF));
+            trl_str_printf(d->out, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10),
+                0xDC00 + ((cp - 0x10000) & 0x3FF));
         } else {
             trl_str_append(d->out, s + i, (size_t)n);
         }
@@ -281,7 +285,8 @@ static int dump_key(const struct dump *d, const struct tpl_value *k)
         return 0;
     }
     if (k->kind != TPL_NONE && !tpl_is_num(k))
-        return tpl_raise(d->r, "keys must be str, int, float, bool or None, not %s", tpl_type_name(k));
+        return tpl_raise(
+            d->r, "keys must be str, int, float, bool or None, not %s", tpl_type_name(k));
     trl_str_putc(d->out, '"');
     if (k->kind == TPL_FLOAT)
         dump_float(d->out, k->u.f);
@@ -421,7 +426,8 @@ static int dump_options(struct dump *d, const struct tpl_value **slot)
     return 0;
 }
 
-int tpl_filter_tojson(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, struct tpl_value *ret)
+int tpl_filter_tojson(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,
+    struct tpl_value *ret)
 {
     static const char *const params[] = {"ensure_ascii", "indent", "separators", "sort_keys", NULL};
     const struct tpl_value *slot[4];

@@ -6,8 +6,8 @@
 #include "data/tpl-internal.h"
 #include "data/tpl-unicode.h"
 
-#define TEST(name)                                                                                 \
-    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a,  \
+#define TEST(name) \
+    static int name(struct tpl_render *r, const struct tpl_value *self, const struct tpl_args *a, \
         struct tpl_value *ret)
 
 /* A test without arguments. */
@@ -82,16 +82,18 @@ TEST(test_iterable)
 /* has a length and items by number */
 TEST(test_sequence)
 {
-    bool yes = self->kind == TPL_UNDEF || self->kind == TPL_STR || self->kind == TPL_DICT || self->kind == TPL_LIST ||
-        self->kind == TPL_TUPLE || self->kind == TPL_RANGE;
+    bool yes = self->kind == TPL_UNDEF || self->kind == TPL_STR || self->kind == TPL_DICT ||
+        self->kind == TPL_LIST || self->kind == TPL_TUPLE || self->kind == TPL_RANGE;
     return plain(r, a, yes, ret);
 }
 
 TEST(test_callable)
 {
     /* an undefined value can be called (and then complains) */
-    return plain(r, a, self->kind == TPL_FUNC || self->kind == TPL_MACRO || self->kind == TPL_UNDEF ||
-            self->kind == TPL_LOOP, ret);
+    return plain(r, a,
+        self->kind == TPL_FUNC || self->kind == TPL_MACRO || self->kind == TPL_UNDEF ||
+            self->kind == TPL_LOOP,
+        ret);
 }
 
 TEST(test_escaped)
@@ -113,8 +115,8 @@ TEST(test_upper)
     return rc != 0 ? rc : plain(r, a, tpl_case_is(s.u.str->data, s.u.str->len, true), ret);
 }
 
-static int modulo(struct tpl_render *r, const struct tpl_value *v, const struct tpl_value *by, int64_t want,
-    struct tpl_value *ret)
+static int modulo(struct tpl_render *r, const struct tpl_value *v, const struct tpl_value *by,
+    int64_t want, struct tpl_value *ret)
 {
     struct tpl_value m, w = tpl_int(want);
     bool eq = false;
@@ -139,7 +141,8 @@ TEST(test_even)
     return rc != 0 ? rc : modulo(r, self, &two, 0, ret);
 }
 
-static int one_arg(struct tpl_render *r, const struct tpl_args *a, const char *name, const struct tpl_value **ret)
+static int one_arg(
+    struct tpl_render *r, const struct tpl_args *a, const char *name, const struct tpl_value **ret)
 {
     const char *const params[] = {name, NULL};
     return tpl_bind(r, a, "this test", params, 1, ret);
@@ -152,8 +155,8 @@ TEST(test_divisibleby)
     return rc != 0 ? rc : modulo(r, self, num, 0, ret);
 }
 
-static int compare(struct tpl_render *r, int op, const struct tpl_value *self, const struct tpl_args *a,
-    struct tpl_value *ret)
+static int compare(struct tpl_render *r, int op, const struct tpl_value *self,
+    const struct tpl_args *a, struct tpl_value *ret)
 {
     const struct tpl_value *other;
     bool yes = false;
@@ -209,13 +212,14 @@ TEST(test_sameas)
     if (same && self->kind != TPL_NONE)
         same = self->kind == TPL_FLOAT ? self->u.f == other->u.f : self->u.i == other->u.i;
     if (self->kind == TPL_STR && other->kind == TPL_STR)
-        return compare(r, TPL_T_EQ, self, a, ret); /* equal texts of a template are mostly one object */
+        return compare(
+            r, TPL_T_EQ, self, a, ret); /* equal texts of a template are mostly one object */
     *ret = tpl_bool(same);
     return 0;
 }
 
-static int exists(struct tpl_render *r, const struct tpl_value *self, const struct tpl_builtin *(*find)(const char *),
-    struct tpl_value *ret)
+static int exists(struct tpl_render *r, const struct tpl_value *self,
+    const struct tpl_builtin *(*find)(const char *), struct tpl_value *ret)
 {
     struct tpl_value s;
     if (self->kind != TPL_STR) {
@@ -241,15 +245,45 @@ TEST(test_test)
 const struct tpl_builtin *tpl_test_find(const char *name)
 {
     static const struct tpl_builtin table[] = {
-        {"defined", test_defined}, {"undefined", test_undefined}, {"none", test_none}, {"boolean", test_boolean},
-        {"true", test_true}, {"false", test_false}, {"integer", test_integer}, {"float", test_float},
-        {"number", test_number}, {"string", test_string}, {"mapping", test_mapping}, {"iterable", test_iterable},
-        {"sequence", test_sequence}, {"callable", test_callable}, {"escaped", test_escaped}, {"lower", test_lower},
-        {"upper", test_upper}, {"odd", test_odd}, {"even", test_even}, {"divisibleby", test_divisibleby},
-        {"eq", test_eq}, {"==", test_eq}, {"equalto", test_eq}, {"ne", test_ne}, {"!=", test_ne}, {"lt", test_lt},
-        {"<", test_lt}, {"lessthan", test_lt}, {"le", test_le}, {"<=", test_le}, {"gt", test_gt}, {">", test_gt},
-        {"greaterthan", test_gt}, {"ge", test_ge}, {">=", test_ge}, {"in", test_in}, {"sameas", test_sameas},
-        {"filter", test_filter}, {"test", test_test},
+        {"defined", test_defined},
+        {"undefined", test_undefined},
+        {"none", test_none},
+        {"boolean", test_boolean},
+        {"true", test_true},
+        {"false", test_false},
+        {"integer", test_integer},
+        {"float", test_float},
+        {"number", test_number},
+        {"string", test_string},
+        {"mapping", test_mapping},
+        {"iterable", test_iterable},
+        {"sequence", test_sequence},
+        {"callable", test_callable},
+        {"escaped", test_escaped},
+        {"lower", test_lower},
+        {"upper", test_upper},
+        {"odd", test_odd},
+        {"even", test_even},
+        {"divisibleby", test_divisibleby},
+        {"eq", test_eq},
+        {"==", test_eq},
+        {"equalto", test_eq},
+        {"ne", test_ne},
+        {"!=", test_ne},
+        {"lt", test_lt},
+        {"<", test_lt},
+        {"lessthan", test_lt},
+        {"le", test_le},
+        {"<=", test_le},
+        {"gt", test_gt},
+        {">", test_gt},
+        {"greaterthan", test_gt},
+        {"ge", test_ge},
+        {">=", test_ge},
+        {"in", test_in},
+        {"sameas", test_sameas},
+        {"filter", test_filter},
+        {"test", test_test},
     };
     return TPL_FIND(table, name);
 }

@@ -25,9 +25,16 @@ void tpl_case_put(struct trl_str *out, unsigned cp, enum tpl_case how)
         unsigned cp;
         const char *upper, *title;
     } special[] = {
-        {0xDF, "SS", "Ss"}, {0x149, "\u02bcN", "\u02bcN"}, {0xFB00, "FF", "Ff"}, {0xFB01, "FI", "Fi"},
-        {0xFB02, "FL", "Fl"}, {0xFB03, "FFI", "Ffi"}, {0xFB04, "FFL", "Ffl"}, {0xFB05, "ST", "St"},
-        {0xFB06, "ST", "St"}, {0x587, "\u0535\u0552", "\u0535\u0582"},
+        {0xDF, "SS", "Ss"},
+        {0x149, "\u02bcN", "\u02bcN"},
+        {0xFB00, "FF", "Ff"},
+        {0xFB01, "FI", "Fi"},
+        {0xFB02, "FL", "Fl"},
+        {0xFB03, "FFI", "Ffi"},
+        {0xFB04, "FFL", "Ffl"},
+        {0xFB05, "ST", "St"},
+        {0xFB06, "ST", "St"},
+        {0x587, "\u0535\u0552", "\u0535\u0582"},
     };
     if (cp < 0x80) {
         bool letter = tpl_is_cased(cp);
@@ -48,7 +55,8 @@ void tpl_case_put(struct trl_str *out, unsigned cp, enum tpl_case how)
         }
     }
     utf8proc_int32_t c = (utf8proc_int32_t)cp;
-    trl_str_put_utf8(out, (unsigned)(how == TPL_CASE_TITLE ? utf8proc_totitle(c) : utf8proc_toupper(c)));
+    trl_str_put_utf8(
+        out, (unsigned)(how == TPL_CASE_TITLE ? utf8proc_totitle(c) : utf8proc_toupper(c)));
 }
 
 /* A capital sigma is a final one behind a letter that no letter follows. */
@@ -62,7 +70,8 @@ static bool final_sigma(const char *s, size_t len, size_t at, bool prev_cased)
         if (n <= 0)
             return true;
         utf8proc_category_t c = category(cp);
-        if (c == UTF8PROC_CATEGORY_MN || cp == '\'' || cp == 0x2019 || cp == 0xAD || cp == '.' || cp == ':')
+        if (c == UTF8PROC_CATEGORY_MN || cp == '\'' || cp == 0x2019 || cp == 0xAD || cp == '.' ||
+            cp == ':')
             i += (size_t)n; /* ignorable between letters */
         else
             return !tpl_is_cased(cp);
@@ -119,8 +128,9 @@ bool tpl_class_is(unsigned cp, enum tpl_class c)
     bool alpha = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
     bool decimal = k == UTF8PROC_CATEGORY_ND;
     /* superscripts count as digits */
-    bool digit = decimal || cp == 0xB2 || cp == 0xB3 || cp == 0xB9 || (cp >= 0x2070 && cp <= 0x2089 && cp != 0x2071 &&
-        !(cp > 0x2079 && cp < 0x2080)) || (cp >= 0x2460 && cp <= 0x2468);
+    bool digit = decimal || cp == 0xB2 || cp == 0xB3 || cp == 0xB9 ||
+        (cp >= 0x2070 && cp <= 0x2089 && cp != 0x2071 && !(cp > 0x2079 && cp < 0x2080)) ||
+        (cp >= 0x2460 && cp <= 0x2468);
     bool numeric = digit || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
     switch (c) {
     case TPL_CLASS_ALPHA:

@@ -7,7 +7,13 @@
 
 #include "base/str.h"
 
-enum tpl_case { TPL_CASE_UPPER, TPL_CASE_LOWER, TPL_CASE_TITLE, TPL_CASE_CAPITALIZE, TPL_CASE_SWAP };
+enum tpl_case {
+    TPL_CASE_UPPER,
+    TPL_CASE_LOWER,
+    TPL_CASE_TITLE,
+    TPL_CASE_CAPITALIZE,
+    TPL_CASE_SWAP
+};
 void tpl_case_convert(struct trl_str *out, const char *s, size_t len, enum tpl_case how);
 /* str.isupper / str.islower */
 bool tpl_case_is(const char *s, size_t len, bool upper);

@@ -109,7 +109,8 @@ int tpl_str_new(struct tpl_render *r, const char *data, size_t len, struct tpl_v
 
 int tpl_str_take_buf(struct tpl_render *r, struct trl_str *s, struct tpl_value *ret)
 {
-    int rc = s->failed ? tpl_raise_code(r, TRL_E_NOMEM, "out of memory") : tpl_str_new(r, s->data, s->len, ret);
+    int rc = s->failed ? tpl_raise_code(r, TRL_E_NOMEM, "out of memory")
+                       : tpl_str_new(r, s->data, s->len, ret);
     trl_str_release(s);
     return rc;
 }
@@ -121,8 +122,10 @@ int tpl_from_utf8(struct tpl_render *r, unsigned cp, struct tpl_value *ret)
     return tpl_str_take_buf(r, &s, ret);
 }
 
-/* a + b. Longer texts get a buffer with room, so that building a text piece by piece copies each byte a few times only. */
-int tpl_str_concat(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b, struct tpl_value *ret)
+/* a + b. Longer texts get a buffer with room, so that building a text piece by piece copies each
+ * byte a few times only. */
+int tpl_str_concat(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b,
+    struct tpl_value *ret)
 {
     const struct tpl_str *x = a->u.str, *y = b->u.str;
     size_t len = x->len + y->len;
@@ -282,8 +285,8 @@ int tpl_hashable(struct tpl_render *r, const struct tpl_value *v)
         }
         return 0;
     }
-    if (v->kind == TPL_LIST || v->kind == TPL_DICT || v->kind == TPL_SLICE || v->kind == TPL_DICT_KEYS ||
-        v->kind == TPL_DICT_ITEMS)
+    if (v->kind == TPL_LIST || v->kind == TPL_DICT || v->kind == TPL_SLICE ||
+        v->kind == TPL_DICT_KEYS || v->kind == TPL_DICT_ITEMS)
         return tpl_raise(r, "unhashable type: '%s'", tpl_type_name(v));
     return 0;
 }
@@ -320,14 +323,17 @@ static int build_index(struct tpl_render *r, struct tpl_dict *d)
     return 0;
 }
 
-static int find_at(struct tpl_render *r, struct tpl_dict *d, const struct tpl_value *key, int64_t *ret)
+static int find_at(
+    struct tpl_render *r, struct tpl_dict *d, const struct tpl_value *key, int64_t *ret)
 {
     bool eq = false;
     int rc;
     *ret = -1;
     if (d->index) {
-        for (size_t h = hash_value(key) & (d->index_size - 1); d->index[h]; h = (h + 1) & (d->index_size - 1)) {
-            if ((rc = tpl_charge(r, 1)) != 0 || (rc = tpl_equal(r, key, &d->keys[d->index[h] - 1], &eq)) != 0)
+        for (size_t h = hash_value(key) & (d->index_size - 1); d->index[h];
+             h = (h + 1) & (d->index_size - 1)) {
+            if ((rc = tpl_charge(r, 1)) != 0 ||
+                (rc = tpl_equal(r, key, &d->keys[d->index[h] - 1], &eq)) != 0)
                 return rc;
             if (eq) {
                 *ret = d->index[h] - 1;
@@ -360,7 +366,8 @@ int tpl_dict_load(struct tpl_render *r, struct tpl_dict *d)
     /* jansson's iterator takes a non-const object but does not change it. */
     json_t *src = (json_t *)(uintptr_t)d->src;
     for (void *it = json_object_iter(src); it && i < n; it = json_object_iter_next(src, it), i++) {
-        int rc = tpl_str_wrap(r, json_object_iter_key(it), strlen(json_object_iter_key(it)), &d->keys[i]);
+        int rc = tpl_str_wrap(
+            r, json_object_iter_key(it), strlen(json_object_iter_key(it)), &d->keys[i]);
         if (rc == 0)
             rc = tpl_from_json(r, json_object_iter_value(it), &d->vals[i]);
         if (rc != 0)
@@ -371,7 +378,8 @@ int tpl_dict_load(struct tpl_render *r, struct tpl_dict *d)
     return d->len >= INDEX_FROM ? build_index(r, d) : 0;
 }
 
-int tpl_dict_find(struct tpl_render *r, struct tpl_dict *d, const struct tpl_value *key, const struct tpl_value **ret)
+int tpl_dict_find(struct tpl_render *r, struct tpl_dict *d, const struct tpl_value *key,
+    const struct tpl_value **ret)
 {
     int64_t at = -1;
     int rc = tpl_dict_load(r, d);
@@ -381,7 +389,8 @@ int tpl_dict_find(struct tpl_render *r, struct tpl_dict *d, const struct tpl_val
     return rc;
 }
 
-int tpl_dict_set(struct tpl_render *r, struct tpl_dict *d, const struct tpl_value *key, const struct tpl_value *val)
+int tpl_dict_set(struct tpl_render *r, struct tpl_dict *d, const struct tpl_value *key,
+    const struct tpl_value *val)
 {
     int64_t at = -1;
     int rc = tpl_dict_load(r, d);
@@ -446,12 +455,25 @@ double tpl_num(const struct tpl_value *v)
 const char *tpl_type_name(const struct tpl_value *v)
 {
     static const char *const names[] = {
-        [TPL_UNDEF] = "Undefined", [TPL_NONE] = "NoneType", [TPL_BOOL] = "bool", [TPL_INT] = "int",
-        [TPL_FLOAT] = "float", [TPL_STR] = "str", [TPL_LIST] = "list", [TPL_TUPLE] = "tuple",
-        [TPL_RANGE] = "range", [TPL_GEN] = "generator", [TPL_DICT_KEYS] = "dict_keys",
-        [TPL_DICT_VALUES] = "dict_values", [TPL_DICT_ITEMS] = "dict_items", [TPL_DICT] = "dict",
-        [TPL_NAMESPACE] = "Namespace", [TPL_MACRO] = "Macro", [TPL_FUNC] = "function",
-        [TPL_LOOP] = "LoopContext", [TPL_SLICE] = "slice",
+        [TPL_UNDEF] = "Undefined",
+        [TPL_NONE] = "NoneType",
+        [TPL_BOOL] = "bool",
+        [TPL_INT] = "int",
+        [TPL_FLOAT] = "float",
+        [TPL_STR] = "str",
+        [TPL_LIST] = "list",
+        [TPL_TUPLE] = "tuple",
+        [TPL_RANGE] = "range",
+        [TPL_GEN] = "generator",
+        [TPL_DICT_KEYS] = "dict_keys",
+        [TPL_DICT_VALUES] = "dict_values",
+        [TPL_DICT_ITEMS] = "dict_items",
+        [TPL_DICT] = "dict",
+        [TPL_NAMESPACE] = "Namespace",
+        [TPL_MACRO] = "Macro",
+        [TPL_FUNC] = "function",
+        [TPL_LOOP] = "LoopContext",
+        [TPL_SLICE] = "slice",
     };
     return names[v->kind];
 }
@@ -466,11 +488,13 @@ size_t tpl_utf8_count(const char *s, size_t len)
 
 bool tpl_is_space(unsigned cp)
 {
-    return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32) || cp == 0x85 || cp == 0xA0 || cp == 0x1680 ||
-        (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F || cp == 0x205F || cp == 0x3000;
+    return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32) || cp == 0x85 || cp == 0xA0 ||
+        cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
+        cp == 0x202F || cp == 0x205F || cp == 0x3000;
 }
 
 bool tpl_str_is(const struct tpl_value *v, const char *text)
 {
-    return v->kind == TPL_STR && v->u.str->len == strlen(text) && memcmp(v->u.str->data, text, v->u.str->len) == 0;
+    return v->kind == TPL_STR && v->u.str->len == strlen(text) &&
+        memcmp(v->u.str->data, text, v->u.str->len) == 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a chat template: compiled, and rendered with a conversation that has tools. Limits of the engine keep
- * each run short; sources of more than 16 KB are cut. */
+/* Any bytes as a chat template: compiled, and rendered with a conversation that has tools. Limits
+ * of the engine keep each run short; sources of more than 16 KB are cut. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,10 +12,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static json_t *variables(void)
 {
     static const char text[] =
-        "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"H\\u00e9!\"},"
-        "{\"role\":\"assistant\",\"content\":\"<think>a</think>b\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"Be "
+        "brief.\"},{\"role\":\"user\",\"content\":\"H\\u00e9!\"},"
+        "{\"role\":\"assistant\",\"content\":\"<think>a</"
+        "think>b\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
         "\"arguments\":{\"x\":1,\"y\":[1.5,null,true]}}}]},{\"role\":\"tool\",\"content\":\"6\"}],"
-        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}],\"bos_token\":\"<s>\","
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}],\"bos_"
+        "token\":\"<s>\","
         "\"eos_token\":\"</s>\",\"add_generation_prompt\":true}";
     return json_loads(text, 0, NULL);
 }
@@ -29,7 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct trl_spans spans = {0};
     if (!vars && !(vars = variables()))
         return 0;
-    if (trl_template_compile(&t, (const char *)data, size < 16384 ? size : 16384, "fuzz", &err) == 0 &&
+    if (trl_template_compile(&t, (const char *)data, size < 16384 ? size : 16384, "fuzz", &err) ==
+            0 &&
         trl_template_render(t, vars, &out, &spans, &err) == 0) {
         for (size_t i = 0; i < spans.len; i++) {
             if (spans.begin[i] > spans.end[i] || spans.end[i] > out.len)

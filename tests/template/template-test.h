@@ -10,8 +10,8 @@
 #include "../trl-test.h"
 
 /* Compile and render; *out holds the text on success. */
-static inline int render_source(const char *source, size_t len, const json_t *vars, struct trl_str *out,
-    struct trl_spans *spans, struct trl_err *err)
+static inline int render_source(const char *source, size_t len, const json_t *vars,
+    struct trl_str *out, struct trl_spans *spans, struct trl_err *err)
 {
     struct trl_template *t = NULL;
     int rc = trl_template_compile(&t, source, len, "template under test", err);
@@ -22,7 +22,8 @@ static inline int render_source(const char *source, size_t len, const json_t *va
 }
 
 /* fn for each line of a JSON Lines file, which must exist; returns the number of lines. */
-static inline int each_line(const char *path, void (*fn)(void *ctx, json_t *line, int number), void *ctx)
+static inline int each_line(
+    const char *path, void (*fn)(void *ctx, json_t *line, int number), void *ctx)
 {
     struct trl_err err = {0};
     char *data;

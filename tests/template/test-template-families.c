@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Our templates in share/templates/chat against what the families' published templates, and TRL's training variants, render:
- * text and generation spans. And how a variant is found. */
+/* Our templates in share/templates/chat against what the families' published templates, and TRL's
+ * training variants, render: text and generation spans. And how a variant is found. */
 #include "data/tpl-known.h"
-
 
 #include "template-test.h"
 
@@ -56,8 +55,8 @@ static void check_line(void *ctx, json_t *line, int number)
     if (ok && want_spans)
         ok = same_spans(want_spans, &spans);
     if (!ok) {
-        print_error("line %d, %s:\n  want %s\n  got  %s\n", number, s->file, want ? json_string_value(want) : "an error",
-            rc ? err.text : trl_str_get(&out));
+        print_error("line %d, %s:\n  want %s\n  got  %s\n", number, s->file,
+            want ? json_string_value(want) : "an error", rc ? err.text : trl_str_get(&out));
         s->failures++;
     }
     trl_str_release(&out);

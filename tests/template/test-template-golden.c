@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chat templates of the golden tokenizers: rendered text as transformers', generation spans, and one template in many
- * threads. */
+/* The chat templates of the golden tokenizers: rendered text as transformers', generation spans,
+ * and one template in many threads. */
 #include "base/threads.h"
 #include "template-test.h"
 
@@ -42,7 +42,8 @@ static void check_line(void *ctx, json_t *line, int number)
     if (trl_template_has_generation(g->t)) {
         size_t i, n = 0;
         json_t *m;
-        json_array_foreach (json_object_get(line, "messages"), i, m) {
+        json_array_foreach(json_object_get(line, "messages"), i, m)
+        {
             if (strcmp(json_string_value(json_object_get(m, "role")), "assistant") != 0)
                 continue;
             /* the goldens' templates mark the content and <|im_end|> */
@@ -80,7 +81,9 @@ static void open_golden(struct golden *g, const char *tokenizer, const char *fil
         trl_free(source);
     } else {
         const json_t *t = json_object_get(config, "chat_template");
-        assert_trl_ok(trl_template_compile(&g->t, json_string_value(t), json_string_length(t), tokenizer, &err), &err);
+        assert_trl_ok(trl_template_compile(
+                          &g->t, json_string_value(t), json_string_length(t), tokenizer, &err),
+            &err);
     }
     json_decref(config);
 }
@@ -91,7 +94,8 @@ static void close_golden(struct golden *g)
     json_decref(g->special);
 }
 
-static void check_tokenizer(const char *tokenizer, const char *file, const char *vectors, bool masks)
+static void check_tokenizer(
+    const char *tokenizer, const char *file, const char *vectors, bool masks)
 {
     char path[256];
     struct golden g;
@@ -119,7 +123,8 @@ static void test_qwen2(void **state)
 
 static void test_qwen2_generation(void **state)
 {
-    check_tokenizer("tok-qwen2", "golden/tokenizers/chatml_generation.jinja", "tok-qwen2+chatml_generation", true);
+    check_tokenizer("tok-qwen2", "golden/tokenizers/chatml_generation.jinja",
+        "tok-qwen2+chatml_generation", true);
 }
 
 static void test_smol(void **state)
@@ -153,8 +158,9 @@ static void test_threads(void **state)
     struct trl_pool *pool;
     struct trl_str out = {0};
     open_golden(&g, "tok-llama3", NULL);
-    json_t *vars = json_pack("{s:[{s:s,s:s},{s:s,s:s}],s:b,s:s}", "messages", "role", "user", "content", "Hi", "role",
-        "assistant", "content", "Yo", "add_generation_prompt", 1, "bos_token", "<s>");
+    json_t *vars =
+        json_pack("{s:[{s:s,s:s},{s:s,s:s}],s:b,s:s}", "messages", "role", "user", "content", "Hi",
+            "role", "assistant", "content", "Yo", "add_generation_prompt", 1, "bos_token", "<s>");
     assert_trl_ok(trl_template_render(g.t, vars, &out, NULL, &err), &err);
     struct shared s = {.g = &g, .vars = vars, .want = trl_str_get(&out)};
     assert_trl_ok(trl_pool_new(&pool, 4, NULL, NULL, &err), &err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hostile and broken templates end in an error that names template, line and column, quickly and without a crash. */
+/* Hostile and broken templates end in an error that names template, line and column, quickly and
+ * without a crash. */
 #include "template-test.h"
 
 static void expect_error(const char *source, const char *text)
@@ -20,31 +21,39 @@ static void test_endless(void **state)
 {
     expect_error("{% macro f() %}{{ f() }}{% endmacro %}\n {{ f() }}", "deeper than 200 levels");
     expect_error("{% macro f(n) %}{% call g(n) %}{% endcall %}{% endmacro %}"
-                 "{% macro g(n) %}{{ f(n) }}{{ caller() }}{% endmacro %}{{ f(1) }}", "deeper than");
+                 "{% macro g(n) %}{{ f(n) }}{{ caller() }}{% endmacro %}{{ f(1) }}",
+        "deeper than");
     expect_error("{% for x in l recursive %}{{ loop(l) }}{% endfor %}", "deeper than");
     expect_error("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
         "loop iterations");
     expect_error("{% for a in range(100000) if false %}{% endfor %}{% for a in range(10000) %}"
-                 "{% for b in range(100000) if false %}{% endfor %}{% endfor %}", "loop iterations");
+                 "{% for b in range(100000) if false %}{% endfor %}{% endfor %}",
+        "loop iterations");
 }
 
 static void test_large(void **state)
 {
     expect_error("{{ 'a' * 1000000000 }}", "longer than 64 MB");
-    expect_error("{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    expect_error("{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x + "
+                 "ns.x %}{% endfor %}",
         "longer than 64 MB");
     expect_error("{% for i in range(1000) %}{{ 'a' * 1000000 }}{% endfor %}", "64 MB");
-    expect_error("{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    expect_error("{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x "
+                 "%}{% endfor %}",
         "memory");
     expect_error("{{ [1] * 1000000000 }}", "too long");
     expect_error("{{ '%1000000000d' % 1 }}", "width");
     expect_error("{{ 'a'.center(1000000000) }}", "longer");
     expect_error("{{ range(1000000) }}", "Range too big");
     expect_error("{{ 'a' | replace('', 'a' * 60000000) }}", "longer");
-    expect_error("{% set ns = namespace(x=[]) %}{% for i in range(1000) %}{% set ns.x = [ns.x] %}{% endfor %}"
-                 "{{ ns.x }}", "nested deeper");
-    expect_error("{% set ns = namespace(x=[]) %}{% for i in range(1000) %}{% set ns.x = [ns.x] %}{% endfor %}"
-                 "{{ ns.x | tojson }}", "nested deeper");
+    expect_error("{% set ns = namespace(x=[]) %}{% for i in range(1000) %}{% set ns.x = [ns.x] "
+                 "%}{% endfor %}"
+                 "{{ ns.x }}",
+        "nested deeper");
+    expect_error("{% set ns = namespace(x=[]) %}{% for i in range(1000) %}{% set ns.x = [ns.x] "
+                 "%}{% endfor %}"
+                 "{{ ns.x | tojson }}",
+        "nested deeper");
 }
 
 static void test_numbers(void **state)
@@ -136,11 +145,14 @@ static void test_bad_bytes(void **state)
 /* Every cut of a template that uses most constructs compiles or fails, and never crashes. */
 static void test_cut(void **state)
 {
-    static const char source[] =
-        "{%- set ns = namespace(a=[1,2], b={'k': 1.5e3}) -%}\n{#- c -#}{% macro m(x, y=2) %}{{ x ~ y }}{% endmacro %}"
-        "{% for k, v in ns.b.items() if v is defined %}{{ loop.index }}{{ k[::-1] | upper }}{% else %}z{% endfor %}"
-        "{% raw %}{{ }}{% endraw %}{% call m(*[1], y='q\\u00e9\\x41') %}{% endcall %}{{ 'a' if ns else \"b\" }}"
-        "{% generation %}{{ -ns.a[0] ** 2 // 3 }}{% endgeneration %}{% set t %}x{% endset %}{{ t | tojson(indent=2) }}";
+    static const char source[] = "{%- set ns = namespace(a=[1,2], b={'k': 1.5e3}) -%}\n{#- c -#}{% "
+                                 "macro m(x, y=2) %}{{ x ~ y }}{% endmacro %}"
+                                 "{% for k, v in ns.b.items() if v is defined %}{{ loop.index }}{{ "
+                                 "k[::-1] | upper }}{% else %}z{% endfor %}"
+                                 "{% raw %}{{ }}{% endraw %}{% call m(*[1], y='q\\u00e9\\x41') "
+                                 "%}{% endcall %}{{ 'a' if ns else \"b\" }}"
+                                 "{% generation %}{{ -ns.a[0] ** 2 // 3 }}{% endgeneration %}{% "
+                                 "set t %}x{% endset %}{{ t | tojson(indent=2) }}";
     json_t *vars = json_object();
     for (size_t n = 0; n <= strlen(source); n++) {
         struct trl_str out = {0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Some hundred small templates, written and random, against what transformers' own environment (jinja2 3.1.6) makes of them: text, generation
- * spans, and that errors are errors (with its text, where ours is meant to be the same). */
+/* Some hundred small templates, written and random, against what transformers' own environment
+ * (jinja2 3.1.6) makes of them: text, generation spans, and that errors are errors (with its text,
+ * where ours is meant to be the same). */
 #include "template-test.h"
 
 struct state {
@@ -8,7 +9,8 @@ struct state {
     int failures;
 };
 
-static void check_spans(struct state *s, const char *source, const json_t *want, const struct trl_spans *got)
+static void check_spans(
+    struct state *s, const char *source, const json_t *want, const struct trl_spans *got)
 {
     bool same = json_array_size(want) == got->len;
     for (size_t i = 0; same && i < got->len; i++) {
@@ -35,16 +37,19 @@ static void check_line(void *ctx, json_t *line, int number)
     struct trl_str got = {0};
     struct trl_spans spans = {0};
     struct trl_err err = {0};
-    int rc = render_source(json_string_value(t), json_string_length(t), s->vars, &got, &spans, &err);
-    if (out && (rc != 0 || got.len != json_string_length(out) ||
-                   memcmp(trl_str_get(&got), json_string_value(out), got.len) != 0)) {
-        print_error("line %d: %s\n  want: %s\n  got:  %s\n", number, json_string_value(t), json_string_value(out),
-            rc != 0 ? err.text : trl_str_get(&got));
+    int rc =
+        render_source(json_string_value(t), json_string_length(t), s->vars, &got, &spans, &err);
+    if (out &&
+        (rc != 0 || got.len != json_string_length(out) ||
+            memcmp(trl_str_get(&got), json_string_value(out), got.len) != 0)) {
+        print_error("line %d: %s\n  want: %s\n  got:  %s\n", number, json_string_value(t),
+            json_string_value(out), rc != 0 ? err.text : trl_str_get(&got));
         s->failures++;
-    } else if (!out && (rc == 0 || !strstr(err.text, error) || !strstr(err.text, ", line ") ||
-                           !strstr(err.text, "template under test"))) {
-        print_error("line %d: %s\n  want error: %s\n  got: %s\n", number, json_string_value(t), error,
-            rc != 0 ? err.text : trl_str_get(&got));
+    } else if (!out &&
+        (rc == 0 || !strstr(err.text, error) || !strstr(err.text, ", line ") ||
+            !strstr(err.text, "template under test"))) {
+        print_error("line %d: %s\n  want error: %s\n  got: %s\n", number, json_string_value(t),
+            error, rc != 0 ? err.text : trl_str_get(&got));
         s->failures++;
     } else if (out) {
         check_spans(s, json_string_value(t), json_object_get(line, "spans"), &spans);
