@@ -130,14 +130,17 @@ int trl__added_prepare(struct trl_tokenizer *t, struct trl_err *err)
     int32_t max = t->vocab.max_id;
     int rc = trl_tok_scratch_new(&s, t, err);
     for (size_t i = 0; i < t->n_added && !rc; i++) {
-        const struct tok_added *a = &t->added[i];
-        const char *form;
-        size_t len;
+        struct tok_added *a = &t->added[i];
+        size_t len = a->len;
         max = a->id > max ? a->id : max;
-        if (!a->normalized)
-            rc = add_pattern(&t->raw_match, &cap[0], a->content, a->len, i, err);
-        else if (!(rc = normalized_form(t, s, a, &form, &len, err)))
-            rc = add_pattern(&t->norm_match, &cap[1], form, len, i, err);
+        a->form = a->content;
+        if (a->normalized)
+            rc = normalized_form(t, s, a, &a->form, &len, err);
+        a->form_len = (uint32_t)len;
+        if (!rc)
+            rc = add_pattern(a->normalized ? &t->norm_match : &t->raw_match, &cap[a->normalized], a->form, len, i, err);
+        const struct tok_added *same = rc ? NULL : trl__added_find(t, a->form, a->form_len);
+        a->skip = same && same->special;
     }
     trl_tok_scratch_free(s);
     if (rc)

@@ -468,8 +468,8 @@ static int collect(const struct trl_tokenizer *t, const int32_t *ids, size_t n, 
         int32_t a = ids[i] >= 0 && (size_t)ids[i] < t->added_by_id_len ? t->added_by_id[ids[i]] : -1;
         const struct tok_entry *e = trl__vocab_get(&t->vocab, ids[i]);
         int rc = 0;
-        if (a >= 0 && !(skip_special && t->added[a].special))
-            rc = list_add(l, t->added[a].content, t->added[a].len, err);
+        if (a >= 0 && !(skip_special && t->added[a].skip))
+            rc = list_add(l, t->added[a].form, t->added[a].form_len, err);
         else if (a < 0 && e)
             rc = list_add(l, e->s, e->len, err);
         if (rc)

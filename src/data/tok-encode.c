@@ -131,17 +131,25 @@ static void count_spaces(const char *p, size_t len, uint32_t *ret_lead, uint32_t
     *ret_trail = trail;
 }
 
-/* ByteLevel's trim_offsets. A single leading space of the first token counts as the one that add_prefix_space made. */
+/* ByteLevel's trim_offsets, in whole characters. A single leading space of the first token counts as the one that
+ * add_prefix_space made. */
 static void trim(const struct run *r, const char *token, size_t len, uint32_t *b, uint32_t *e)
 {
-    uint32_t lead, trail;
+    uint32_t lead, trail, p = *e;
+    int n;
     count_spaces(token, len, &lead, &trail);
     if (lead == 1 && r->t->post.trim_prefix_space && (r->out->len == r->first || *b == 0))
         lead = 0;
-    if (lead > 0)
-        *b = *b + lead < *e ? *b + lead : *e;
-    if (trail > 0 && *e >= trail)
-        *e = *e - trail > *b ? *e - trail : *b;
+    for (; lead > 0 && *b < *e; lead--) {
+        trl__uc_next(r->text + *b, &n);
+        *b += (uint32_t)n;
+    }
+    for (; trail > 0 && p > 0; trail--) {
+        trl__uc_prev(r->text, r->text + p, &n);
+        p -= (uint32_t)n;
+    }
+    if (trail == 0)
+        *e = p > *b ? p : *b;
 }
 
 /* One token of the model at bytes [sym.b, sym.e) of the piece that begins at `base`. */

@@ -200,6 +200,9 @@ struct tok_added {
     uint32_t len;
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
+    const char *form; /* what it decodes to: of a normalized token, the normalized content */
+    uint32_t form_len;
+    bool skip;        /* left out when special tokens are not wanted: the form is a special token's content */
 };
 
 /* Sorted patterns; a search narrows the range byte by byte. */

@@ -12,6 +12,10 @@
 /* Contractions; letters, numbers, other with an optional space before; white space, leaving one for the next word. */
 static const char gpt2_pattern[] = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
+/* \w of the Rust regex crate, as trl__uc_is_word */
+#define RUST_WORD "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}" \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+
 /* ---- loading ---- */
 
 static int add_step(struct trl_tokenizer *t, enum tok_pre_kind kind, struct tok_pre **ret, struct trl_err *err)
@@ -143,7 +147,7 @@ static int load_simple(struct trl_tokenizer *t, const json_t *v, const char *typ
     if (strcmp(type, "WhitespaceSplit") == 0)
         return add_chars(t, trl__uc_is_space, 0, TOK_REMOVED, err);
     if (strcmp(type, "Whitespace") == 0)
-        return add_regex(t, "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+", TOK_REMOVED, true, where, err);
+        return add_regex(t, "[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", TOK_REMOVED, true, where, err);
     if (strcmp(type, "Punctuation") == 0) {
         if (json_object_get(v, "behavior") && (rc = load_behavior(v, &behavior, where, err)))
             return rc;

@@ -6,12 +6,13 @@
  * inside classes have no counterpart and are refused.
  */
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "data/tok-internal.h"
 
 #define SPACE_SET "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORD_SET "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define WORD_SET "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 
 enum { GROUP_DEPTH_MAX = 64 };
 
@@ -58,20 +59,24 @@ static int rewrite_property(struct rewrite *r, struct trl_err *err)
     return 0;
 }
 
-/* POSIX-like names that Oniguruma knows as properties. */
-static bool property_set(const char *p, size_t left, const char **ret, size_t *ret_used)
+/* POSIX names, as properties (\p{Alpha}) and in classes ([:alpha:]). */
+static const struct {
+    const char *name, *set;
+} named_sets[] = {{"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"space", SPACE_SET}, {"upper", "\\p{Uppercase}"},
+    {"lower", "\\p{Lowercase}"}, {"punct", "\\p{P}"}, {"word", WORD_SET}, {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+    {"xdigit", "0-9a-fA-F"}, {"letter", "\\p{L}"}, {"mark", "\\p{M}"}, {"number", "\\p{N}"}, {"punctuation", "\\p{P}"},
+    {"symbol", "\\p{S}"}, {"separator", "\\p{Z}"}, {"other", "\\p{C}"}};
+
+/* Does p begin with `open`, a known name, `close`? */
+static bool named_set(const char *p, size_t left, const char *open, const char *close, const char **ret, size_t *ret_used)
 {
-    static const struct {
-        const char *name, *set;
-    } table[] = {{"Alpha}", "\\p{L}\\p{M}\\p{Nl}"}, {"Digit}", "\\p{Nd}"}, {"Space}", SPACE_SET}, {"Upper}", "\\p{Lu}"},
-        {"Lower}", "\\p{Ll}"}, {"Punct}", "\\p{P}$+<=>^`|~"}, {"Word}", WORD_SET}, {"Alnum}", "\\p{L}\\p{M}\\p{Nl}\\p{Nd}"},
-        {"Letter}", "\\p{L}"}, {"Mark}", "\\p{M}"}, {"Number}", "\\p{N}"}, {"Punctuation}", "\\p{P}"},
-        {"Symbol}", "\\p{S}"}, {"Separator}", "\\p{Z}"}, {"Other}", "\\p{C}"}};
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        size_t n = strlen(table[i].name);
-        if (left >= 3 + n && p[1] == 'p' && p[2] == '{' && memcmp(p + 3, table[i].name, n) == 0) {
-            *ret = table[i].set;
-            *ret_used = 3 + n;
+    size_t o = strlen(open), c = strlen(close);
+    for (size_t i = 0; i < sizeof(named_sets) / sizeof(named_sets[0]); i++) {
+        size_t n = strlen(named_sets[i].name);
+        if (left >= o + n + c && memcmp(p, open, o) == 0 && strncasecmp(p + o, named_sets[i].name, n) == 0 &&
+            memcmp(p + o + n, close, c) == 0) {
+            *ret = named_sets[i].set;
+            *ret_used = o + n + c;
             return true;
         }
     }
@@ -92,7 +97,7 @@ static int rewrite_escape(struct rewrite *r, bool in_class, struct trl_err *err)
         set = WORD_SET;
     else if (c == 'h' || c == 'H')
         set = "0-9a-fA-F";
-    else if (property_set(r->p, (size_t)(r->end - r->p), &set, &used))
+    else if (named_set(r->p, (size_t)(r->end - r->p), "\\p{", "}", &set, &used))
         upper = false;
     else if (c == 'p' || c == 'P')
         return rewrite_property(r, err);
@@ -129,10 +134,11 @@ static int rewrite_class(struct rewrite *r, struct trl_err *err)
                 return rc;
             continue;
         }
-        const char *posix = *r->p == '[' && r->end - r->p > 2 && r->p[1] == ':' ? strstr(r->p, ":]") : NULL;
-        if (posix) {
-            trl_str_append(&r->out, r->p, (size_t)(posix + 2 - r->p));
-            r->p = posix + 2;
+        const char *set;
+        size_t used;
+        if (named_set(r->p, (size_t)(r->end - r->p), "[:", ":]", &set, &used)) {
+            trl_str_puts(&r->out, set);
+            r->p += used;
             continue;
         }
         if (*r->p == '[')
