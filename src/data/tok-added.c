@@ -145,8 +145,10 @@ int trl__added_prepare(struct trl_tokenizer *t, struct trl_err *err)
     trl_tok_scratch_free(s);
     if (rc)
         return rc;
-    qsort(t->raw_match.at, t->raw_match.len, sizeof(struct tok_pattern), cmp_pattern);
-    qsort(t->norm_match.at, t->norm_match.len, sizeof(struct tok_pattern), cmp_pattern);
+    if (t->raw_match.len > 1)
+        qsort(t->raw_match.at, t->raw_match.len, sizeof(struct tok_pattern), cmp_pattern);
+    if (t->norm_match.len > 1)
+        qsort(t->norm_match.at, t->norm_match.len, sizeof(struct tok_pattern), cmp_pattern);
     t->added_by_id_len = (size_t)(max + 1);
     t->added_by_id = trl_malloc_array(t->added_by_id_len, sizeof(*t->added_by_id));
     if (!t->added_by_id)

@@ -12,7 +12,8 @@
 #include "data/tok-internal.h"
 
 #define SPACE_SET "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORD_SET "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define POSIX_WORD "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define WORD_SET POSIX_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" /* \w alone has the fractions of Latin-1 */
 
 enum { GROUP_DEPTH_MAX = 64 };
 
@@ -60,10 +61,10 @@ static int rewrite_property(struct rewrite *r, struct trl_err *err)
 }
 
 /* POSIX names, as properties (\p{Alpha}) and in classes ([:alpha:]). */
-static const struct {
+static const struct named_set {
     const char *name, *set;
 } named_sets[] = {{"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"space", SPACE_SET}, {"upper", "\\p{Uppercase}"},
-    {"lower", "\\p{Lowercase}"}, {"punct", "\\p{P}"}, {"word", WORD_SET}, {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+    {"lower", "\\p{Lowercase}"}, {"punct", "\\p{P}"}, {"word", POSIX_WORD}, {"alnum", "\\p{Alphabetic}\\p{Nd}"},
     {"xdigit", "0-9a-fA-F"}, {"letter", "\\p{L}"}, {"mark", "\\p{M}"}, {"number", "\\p{N}"}, {"punctuation", "\\p{P}"},
     {"symbol", "\\p{S}"}, {"separator", "\\p{Z}"}, {"other", "\\p{C}"}};
 
@@ -138,6 +139,8 @@ static int rewrite_class(struct rewrite *r, struct trl_err *err)
         size_t used;
         if (named_set(r->p, (size_t)(r->end - r->p), "[:", ":]", &set, &used)) {
             trl_str_puts(&r->out, set);
+            if (r->p[2] == 'p' || r->p[2] == 'P') /* [:punct:], unlike \p{Punct}, has the symbols */
+                trl_str_puts(&r->out, "\\p{S}");
             r->p += used;
             continue;
         }
