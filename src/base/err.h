@@ -41,7 +41,8 @@ struct trl_err {
  * UTF-8 character and end in "...". */
 int trl_fail(struct trl_err *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4), cold));
-int trl_vfail(struct trl_err *err, int code, const char *fmt, va_list ap) __attribute__((cold));
+int trl_vfail(struct trl_err *err, int code, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0), cold));
 /* Out of memory while asking for `size` bytes for `what`. Returns TRL_E_NOMEM. */
 int trl_fail_nomem(struct trl_err *err, size_t size, const char *what) __attribute__((cold));
 /* "`what` `path`: strerror(errno)". Returns TRL_E_NOENT for ENOENT, else TRL_E_IO. */
