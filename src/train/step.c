@@ -31,13 +31,8 @@ static int collate(struct trl_loop *l, int64_t epoch, int64_t micro, int64_t *re
 /* transformers shifts labels before it counts them if the model's class name says ForCausalLM, which GPT2LMHeadModel's does not. */
 static double batch_items(const struct trl_loop *l)
 {
-    const struct trl_batch *b = &l->batch;
-    if (!trl_model_get_info(l->run->model)->counts_first_label)
-        return (double)b->n_items;
-    int64_t n = 0;
-    for (int64_t i = 0; i < b->n; i++)
-        n += b->labels[i] != TRL_IGNORE_LABEL;
-    return (double)n;
+    bool all = trl_model_get_info(l->run->model)->counts_first_label;
+    return (double)(all ? l->batch.n_labels : l->batch.n_items);
 }
 
 /* The divisor of the window's losses: labels that count, over micro-batches and, if asked, ranks. */
