@@ -129,6 +129,20 @@ static int group_by_length(struct trl_sampler *s, struct trl_err *err)
     return 0;
 }
 
+/* One stream through all epochs; a data loader, also that of an evaluation, draws its 64-bit base seed when it starts. */
+static void global_permutation(struct trl_sampler *s, struct trl_mt *g, int64_t epoch)
+{
+    int64_t loaders = 0;
+    for (int64_t e = 0; e <= epoch; e++) {
+        int64_t wanted = e + 1 + (s->opt.evaluations ? s->opt.evaluations(s->opt.evaluations_ctx, e) : 0);
+        for (; loaders < wanted; loaders++) {
+            trl_mt_next(g);
+            trl_mt_next(g);
+        }
+        trl_mt_permutation(g, s->order, s->n);
+    }
+}
+
 static int make_order(struct trl_sampler *s, int64_t epoch, struct trl_err *err)
 {
     struct trl_mt g;
@@ -143,13 +157,11 @@ static int make_order(struct trl_sampler *s, int64_t epoch, struct trl_err *err)
         trl_mt_permutation(&g, s->order, s->n);
         break;
     case TRL_SAMPLING_GROUP_BY_LENGTH:
-        /* one stream through all epochs; a data loader draws its 64-bit base seed before the permutation */
         trl_mt_seed(&g, s->opt.seed);
-        for (int64_t e = 0; e <= epoch; e++) {
-            trl_mt_next(&g);
-            trl_mt_next(&g);
+        if (s->opt.own_generator)
             trl_mt_permutation(&g, s->order, s->n);
-        }
+        else
+            global_permutation(s, &g, epoch);
         rc = group_by_length(s, err);
         break;
     default:

@@ -6,7 +6,7 @@
  * Batches of B rows are cut from the permutation; batch k goes to rank k mod W; the tail is completed by cycling from the start
  * (even_batches) unless drop_last. Seekable: any (epoch, micro-step, rank) is computed directly.
  * group_by_length: transformers draws from torch's global generator (seeded with `seed`, never data_seed), where every start of a
- * data loader takes two words first; evaluations in between, which would take two words each, are not followed.
+ * data loader, also one for an evaluation, takes two words; evaluation itself has a generator of its own (own_generator).
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +23,9 @@ struct trl_sampler_options {
     int world;
     bool drop_last;
     int64_t group_window; /* group_by_length: B * gradient accumulation steps; mega-batches are min(n / (4 * it), 50) of it */
+    bool own_generator;   /* group_by_length: each order is the first that a generator seeded with `seed` gives */
+    int64_t (*evaluations)(const void *ctx, int64_t epoch); /* group_by_length: how many were started before this epoch; or NULL */
+    const void *evaluations_ctx;
 };
 struct trl_sampler;
 int trl_sampler_new(struct trl_sampler **ret, const struct trl_dataset *d, const struct trl_sampler_options *opt,

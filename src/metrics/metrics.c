@@ -312,3 +312,14 @@ int trl_metrics_add_speed(json_t *record, const char *split, double seconds, int
     snprintf(key, sizeof(key), "%s_steps_per_second", split);
     return set(record, key, json_real(rounded((double)steps / seconds, 3)), err);
 }
+
+int trl_metrics_add_token_speed(json_t *record, const char *split, double seconds, int64_t tokens, struct trl_err *err)
+{
+    char key[64];
+    snprintf(key, sizeof(key), "%s_runtime", split);
+    int rc = set(record, key, json_real(rounded(seconds, 4)), err);
+    if (rc != 0 || !(seconds > 0))
+        return rc;
+    snprintf(key, sizeof(key), "%s_tokens_per_second", split);
+    return set(record, key, json_real(rounded((double)tokens / seconds, 3)), err);
+}

@@ -82,6 +82,8 @@ void trl_metrics_status(struct trl_metrics *m, const char *text);
 /* {train,eval}_runtime, _samples_per_second, _steps_per_second, rounded as transformers does. steps < 0: not wanted. */
 int trl_metrics_add_speed(json_t *record, const char *split, double seconds, int64_t samples, int64_t steps,
     struct trl_err *err);
+/* _runtime and _tokens_per_second. */
+int trl_metrics_add_token_speed(json_t *record, const char *split, double seconds, int64_t tokens, struct trl_err *err);
 
 /* ---- the end ---- */
 struct trl_summary {

@@ -91,6 +91,8 @@ int trl_loop_evaluate(struct trl_loop *l, json_t **ret, struct trl_err *err)
     int rc = trl_metrics_add_speed(record, "eval", trl_clock_now() - start, rows, (rows + per_step - 1) / per_step, err);
     if (rc == 0)
         rc = trl_meter_take(&run->eval_meter, "eval_", record, err);
+    if (rc == 0)
+        rc = trl_loop_add_seen(l, record, 0, err);
     if (rc) {
         json_decref(record);
         return rc;

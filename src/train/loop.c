@@ -20,16 +20,41 @@ static bool is(const char *value, const char *word)
 
 /* ---- set-up ---- */
 
+static bool evaluates_at(const struct trl_loop *l, int64_t step)
+{
+    return is(l->cfg->eval_strategy, "steps") && l->cfg->eval_delay <= (double)step && step % l->eval_every == 0;
+}
+
+static bool evaluates_after(const struct trl_loop *l, double epoch)
+{
+    return is(l->cfg->eval_strategy, "epoch") && l->cfg->eval_delay <= epoch;
+}
+
+/* Evaluations that an uninterrupted run has made when it starts this epoch. */
+static int64_t evaluations_before(const void *ctx, int64_t epoch)
+{
+    const struct trl_loop *l = ctx;
+    if (!l->run->eval_data)
+        return 0;
+    int64_t n = l->cfg->eval_on_start ? 1 : 0;
+    for (int64_t step = 1; step <= epoch * l->updates_per_epoch; step++)
+        n += evaluates_at(l, step);
+    for (int64_t e = 1; e <= epoch; e++)
+        n += evaluates_after(l, (double)e);
+    return n;
+}
+
 static int open_samplers(struct trl_loop *l, struct trl_err *err)
 {
     struct trl_run *run = l->run;
     struct trl_sampler_options opt;
     trl_run_sampler_options(run, &opt);
+    opt.evaluations = evaluations_before;
+    opt.evaluations_ctx = l;
     int rc = trl_sampler_new(&l->sampler, run->train_data, &opt, err);
     if (rc || !run->eval_data)
         return rc;
-    opt.kind = TRL_SAMPLING_SEQUENTIAL;
-    opt.batch_size = l->cfg->per_device_eval_batch_size;
+    trl_run_eval_sampler_options(run, &opt);
     return trl_sampler_new(&l->eval_sampler, run->eval_data, &opt, err);
 }
 
@@ -193,15 +218,14 @@ static struct trl_due due_after_step(const struct trl_loop *l)
 {
     const struct trl_config *cfg = l->cfg;
     int64_t step = l->state.global_step;
-    bool eval_steps = is(cfg->eval_strategy, "steps") && cfg->eval_delay <= (double)step;
     struct trl_due due = {
         .log = (step == 1 && cfg->logging_first_step) || (is(cfg->logging_strategy, "steps") && step % l->log_every == 0),
-        .evaluate = eval_steps && step % l->eval_every == 0,
+        .evaluate = evaluates_at(l, step),
         .save = is(cfg->save_strategy, "steps") && l->save_every > 0 && step % l->save_every == 0,
     };
     if (step >= l->max_steps) {
         due.stop = true;
-        due.evaluate = due.evaluate || eval_steps;
+        due.evaluate = is(cfg->eval_strategy, "steps") && cfg->eval_delay <= (double)step;
         due.save = due.save || is(cfg->save_strategy, "steps");
     }
     return due;
@@ -212,9 +236,19 @@ static struct trl_due due_after_epoch(const struct trl_loop *l)
     const struct trl_config *cfg = l->cfg;
     return (struct trl_due){
         .log = is(cfg->logging_strategy, "epoch"),
-        .evaluate = is(cfg->eval_strategy, "epoch") && cfg->eval_delay <= l->state.epoch,
+        .evaluate = evaluates_after(l, l->state.epoch),
         .save = is(cfg->save_strategy, "epoch"),
     };
+}
+
+int trl_loop_add_seen(const struct trl_loop *l, json_t *record, double seconds, struct trl_err *err)
+{
+    if (is(l->cfg->include_num_input_tokens_seen, "no"))
+        return 0;
+    int64_t seen = l->state.num_input_tokens_seen;
+    if (json_object_set_new(record, "num_input_tokens_seen", json_integer(seen)) != 0)
+        return trl_fail_nomem(err, 64, "a log record");
+    return seconds > 0 ? trl_metrics_add_token_speed(record, "train", seconds, seen - l->start_seen, err) : 0;
 }
 
 static int log_step(struct trl_loop *l, struct trl_err *err)
@@ -236,9 +270,9 @@ static int log_step(struct trl_loop *l, struct trl_err *err)
     json_object_set_new(record, "loss", trl_json_real(loss));
     json_object_set_new(record, "grad_norm", trl_json_real(l->grad_norm));
     json_object_set_new(record, "learning_rate", json_real(l->learning_rate));
-    if (!is(l->cfg->include_num_input_tokens_seen, "no"))
-        json_object_set_new(record, "num_input_tokens_seen", json_integer(l->state.num_input_tokens_seen));
     int rc = l->eval_mode ? 0 : trl_meter_take(&run->train_meter, "", record, err);
+    if (rc == 0)
+        rc = trl_loop_add_seen(l, record, now - l->started, err);
     if (rc) {
         json_decref(record);
         return rc;
@@ -389,6 +423,8 @@ static int log_end(struct trl_loop *l, struct trl_err *err)
         trl_json_real(trl_meter_train_loss(&run->train_meter, rest, l->state.global_step)));
     if (rc == 0 && !l->eval_mode)
         rc = trl_meter_take(&run->train_meter, "", record, err);
+    if (rc == 0)
+        rc = trl_loop_add_seen(l, record, 0, err);
     if (rc) {
         json_decref(record);
         return rc;

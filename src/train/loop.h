@@ -46,6 +46,7 @@ struct trl_loop {
     char *output_dir;
     char *resumed_from;          /* checkpoint folder, or NULL */
     int64_t start_step;          /* global_step at the start of this process */
+    int64_t start_seen;          /* num_input_tokens_seen, likewise */
     bool eval_mode;              /* TRL's model.training is false: the last thing that ran was an evaluation */
     bool has_step;               /* learning_rate and grad_norm below are of a step */
     double learning_rate, grad_norm;
@@ -67,6 +68,8 @@ int trl_loop_evaluate(struct trl_loop *l, json_t **ret, struct trl_err *err);
 int trl_loop_save(struct trl_loop *l, struct trl_err *err);
 /* Find and read the checkpoint to resume from; sets resumed_from, state, optimiser, model, schedule. */
 int trl_loop_resume(struct trl_loop *l, struct trl_err *err);
+/* include_num_input_tokens_seen: the count in every record; with seconds (of training) also the speed. */
+int trl_loop_add_seen(const struct trl_loop *l, json_t *record, double seconds, struct trl_err *err);
 /* Final weights and tokenizer in output_dir, trainer_state.json. */
 int trl_loop_finish(struct trl_loop *l, struct trl_err *err);
 

@@ -74,6 +74,17 @@ void trl_run_sampler_options(const struct trl_run *run, struct trl_sampler_optio
     };
 }
 
+/* Evaluation is in order, unless group_by_length sorts it, too: with a generator that starts anew each time. */
+void trl_run_eval_sampler_options(const struct trl_run *run, struct trl_sampler_options *ret)
+{
+    const struct trl_config *cfg = run->cfg;
+    trl_run_sampler_options(run, ret);
+    ret->kind = ret->kind == TRL_SAMPLING_GROUP_BY_LENGTH ? ret->kind : TRL_SAMPLING_SEQUENTIAL;
+    ret->seed = (uint64_t)(cfg->data_seed.set ? cfg->data_seed.value : cfg->seed);
+    ret->own_generator = true;
+    ret->batch_size = ret->group_window = cfg->per_device_eval_batch_size;
+}
+
 int trl_run_show_batches(struct trl_run *run, struct trl_err *err)
 {
     const struct trl_config *cfg = run->cfg;

@@ -64,6 +64,8 @@ int trl_run_show_batches(struct trl_run *run, struct trl_err *err); /* --show_ba
 /* The model options that follow from the configuration. */
 void trl_run_model_options(const struct trl_run *run, struct trl_model_options *ret);
 
+/* The order of the rows in training and in evaluation. */
 void trl_run_sampler_options(const struct trl_run *run, struct trl_sampler_options *ret);
+void trl_run_eval_sampler_options(const struct trl_run *run, struct trl_sampler_options *ret);
 
 #endif

@@ -214,6 +214,7 @@ int trl_loop_resume(struct trl_loop *l, struct trl_err *err)
         trl_info("resume_from_checkpoint: no complete checkpoint in %s, starting from the beginning", l->output_dir);
     }
     l->start_step = l->state.global_step;
+    l->start_seen = l->state.num_input_tokens_seen;
     return rc;
 }
 
