@@ -152,6 +152,9 @@ void trl__mlp_forward(
     struct trl_model *m, int layer, struct trl_saved *s, void *x_out, bool recompute);
 void trl__mlp_backward(struct trl_model *m, int layer, struct trl_saved *s);
 
+/* ---- warmup.c ---- */
+int trl__warm_up(struct trl_model *m, struct trl_err *err);
+
 /* ---- noise.c ---- */
 /* x[i] *= mask(i)/(1-p), the same mask for the same step, site and layer */
 void trl__dropout(struct trl_model *m, enum trl_drop_site site, int layer, void *x,

@@ -240,7 +240,8 @@ int trl_model_prepare(
     }
     m->rope_stale = true;
     m->prepared = true;
-    return trl__rope_tables(m, 0, err);
+    rc = trl__rope_tables(m, 0, err);
+    return rc ? rc : trl__warm_up(m, err);
 }
 
 struct pack_sum {
