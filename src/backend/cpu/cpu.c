@@ -7,11 +7,15 @@
 #include "backend/host.h"
 #include "base/alloc.h"
 
+/* Address space, not memory: pages are taken when they are touched. Generous steps, so that a later, longer batch seldom
+ * needs a new slab. */
+enum { WORK_STEP = 64 << 20 };
+
 void *trl_cpu_work(struct trl_backend *be, size_t size)
 {
     struct trl_cpu_impl *impl = trl_cpu_impl(be);
-    size = size > 64 ? size : 64;
-    if (size > impl->work_size) {
+    if (size > impl->work_size || !impl->work) {
+        size = (size / WORK_STEP + 1) * WORK_STEP;
         trl_slab_free(impl->work, impl->work_size);
         impl->work = trl_slab_new(size);
         impl->work_size = impl->work ? size : 0;
