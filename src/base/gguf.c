@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layout: "GGUF", u32 version, u64 tensors, u64 pairs; pairs (string key, u32 type, value); tensor infos (string name,
- * u32 n_dims, u64 dims[], u32 type, u64 offset); padding to general.alignment; data. A string is u64 length + bytes.
+ * Layout: "GGUF", u32 version, u64 tensors, u64 pairs; pairs (string key, u32 type, value); tensor
+ * infos (string name, u32 n_dims, u64 dims[], u32 type, u64 offset); padding to general.alignment;
+ * data. A string is u64 length + bytes.
  */
 #include "base/gguf.h"
 
@@ -37,7 +38,8 @@ struct trl_gguf {
     struct trl_gguf_tensor **tensor_by_name;
 };
 
-/* A reading position. Each read checks what is left and fails with the name of the thing that was cut off. */
+/* A reading position. Each read checks what is left and fails with the name of the thing that was
+ * cut off. */
 struct cursor {
     const uint8_t *begin, *p, *end;
     const char *origin;
@@ -55,7 +57,8 @@ static const char *const value_names[TRL_GGUF_VALUE_MAX_] = {
 #undef X
 };
 
-bool trl_ggml_type_info(uint32_t type, const char **ret_name, unsigned *ret_elems, unsigned *ret_bytes)
+bool trl_ggml_type_info(
+    uint32_t type, const char **ret_name, unsigned *ret_elems, unsigned *ret_bytes)
 {
     static const struct {
         uint32_t type;
@@ -90,11 +93,13 @@ static uint64_t load_le(const uint8_t *p, unsigned n)
 
 static int fail_cut(const struct cursor *c, const char *what, struct trl_err *err)
 {
-    return trl_fail(err, TRL_E_DATA, "%s: the file ends inside %s at byte %zu (GGUF file cut short?)", c->origin, what,
+    return trl_fail(err, TRL_E_DATA,
+        "%s: the file ends inside %s at byte %zu (GGUF file cut short?)", c->origin, what,
         (size_t)(c->p - c->begin));
 }
 
-static int read_uint(struct cursor *c, unsigned n, uint64_t *ret, const char *what, struct trl_err *err)
+static int read_uint(
+    struct cursor *c, unsigned n, uint64_t *ret, const char *what, struct trl_err *err)
 {
     if ((size_t)(c->end - c->p) < n)
         return fail_cut(c, what, err);
@@ -103,7 +108,8 @@ static int read_uint(struct cursor *c, unsigned n, uint64_t *ret, const char *wh
     return 0;
 }
 
-static int read_str(struct cursor *c, const char **ret, uint64_t *ret_len, const char *what, struct trl_err *err)
+static int read_str(
+    struct cursor *c, const char **ret, uint64_t *ret_len, const char *what, struct trl_err *err)
 {
     uint64_t len = 0;
     int rc = read_uint(c, 8, &len, what, err);
@@ -118,7 +124,8 @@ static int read_str(struct cursor *c, const char **ret, uint64_t *ret_len, const
 }
 
 /* A key or a tensor name: bounded, without NUL, copied so that it is NUL-terminated. */
-static int read_name(struct trl_gguf *g, struct cursor *c, const char **ret, const char *what, struct trl_err *err)
+static int read_name(
+    struct trl_gguf *g, struct cursor *c, const char **ret, const char *what, struct trl_err *err)
 {
     const char *s = NULL;
     uint64_t len = 0;
@@ -126,22 +133,26 @@ static int read_name(struct trl_gguf *g, struct cursor *c, const char **ret, con
     if (rc)
         return rc;
     if (len == 0 || len > NAME_LEN_MAX || memchr(s, 0, len))
-        return trl_fail(err, TRL_E_DATA, "%s: %s at byte %zu is empty, longer than %d bytes, or holds a NUL", g->origin,
-            what, (size_t)((const uint8_t *)s - c->begin), NAME_LEN_MAX);
+        return trl_fail(err, TRL_E_DATA,
+            "%s: %s at byte %zu is empty, longer than %d bytes, or holds a NUL", g->origin, what,
+            (size_t)((const uint8_t *)s - c->begin), NAME_LEN_MAX);
     *ret = trl_arena_strndup(&g->arena, s, len);
     return *ret ? 0 : trl_fail_nomem(err, len, what);
 }
 
-static int skip_value(struct cursor *c, uint32_t type, int depth, const char *key, struct trl_err *err);
+static int skip_value(
+    struct cursor *c, uint32_t type, int depth, const char *key, struct trl_err *err);
 
 static int skip_array(struct cursor *c, int depth, const char *key, struct trl_err *err)
 {
     uint64_t elem = 0, count = 0;
     int rc;
-    if ((rc = read_uint(c, 4, &elem, "an array", err)) || (rc = read_uint(c, 8, &count, "an array", err)))
+    if ((rc = read_uint(c, 4, &elem, "an array", err)) ||
+        (rc = read_uint(c, 8, &count, "an array", err)))
         return rc;
     if (elem >= TRL_GGUF_VALUE_MAX_)
-        return trl_fail(err, TRL_E_DATA, "%s: key '%s': unknown array element type %" PRIu64, c->origin, key, elem);
+        return trl_fail(err, TRL_E_DATA, "%s: key '%s': unknown array element type %" PRIu64,
+            c->origin, key, elem);
     if (value_bytes[elem]) {
         if (count > (uint64_t)(c->end - c->p) / value_bytes[elem])
             return fail_cut(c, key, err);
@@ -149,14 +160,16 @@ static int skip_array(struct cursor *c, int depth, const char *key, struct trl_e
         return 0;
     }
     if (depth >= ARRAY_DEPTH_MAX)
-        return trl_fail(err, TRL_E_DATA, "%s: key '%s': arrays nested deeper than %d", c->origin, key, ARRAY_DEPTH_MAX);
+        return trl_fail(err, TRL_E_DATA, "%s: key '%s': arrays nested deeper than %d", c->origin,
+            key, ARRAY_DEPTH_MAX);
     for (uint64_t i = 0; i < count; i++)
         if ((rc = skip_value(c, (uint32_t)elem, depth + 1, key, err)))
             return rc;
     return 0;
 }
 
-static int skip_value(struct cursor *c, uint32_t type, int depth, const char *key, struct trl_err *err)
+static int skip_value(
+    struct cursor *c, uint32_t type, int depth, const char *key, struct trl_err *err)
 {
     const char *s = NULL;
     uint64_t len = 0;
@@ -165,7 +178,8 @@ static int skip_value(struct cursor *c, uint32_t type, int depth, const char *ke
     if (type == TRL_GGUF_ARRAY)
         return skip_array(c, depth, key, err);
     if (type >= TRL_GGUF_VALUE_MAX_)
-        return trl_fail(err, TRL_E_DATA, "%s: key '%s': unknown value type %" PRIu32, c->origin, key, type);
+        return trl_fail(
+            err, TRL_E_DATA, "%s: key '%s': unknown value type %" PRIu32, c->origin, key, type);
     return read_uint(c, value_bytes[type], &len, key, err);
 }
 
@@ -176,7 +190,8 @@ static int cmp_kv(const void *a, const void *b)
 
 static int cmp_tensor(const void *a, const void *b)
 {
-    return strcmp((*(struct trl_gguf_tensor *const *)a)->name, (*(struct trl_gguf_tensor *const *)b)->name);
+    return strcmp(
+        (*(struct trl_gguf_tensor *const *)a)->name, (*(struct trl_gguf_tensor *const *)b)->name);
 }
 
 static int read_pairs(struct trl_gguf *g, struct cursor *c, struct trl_err *err)
@@ -189,7 +204,8 @@ static int read_pairs(struct trl_gguf *g, struct cursor *c, struct trl_err *err)
     for (uint64_t i = 0; i < g->n_kv; i++) {
         struct kv *kv = &g->kv[i];
         uint64_t type = 0;
-        if ((rc = read_name(g, c, &kv->key, "a key", err)) || (rc = read_uint(c, 4, &type, kv->key, err)))
+        if ((rc = read_name(g, c, &kv->key, "a key", err)) ||
+            (rc = read_uint(c, 4, &type, kv->key, err)))
             return rc;
         kv->type = (uint32_t)type;
         kv->data = c->p;
@@ -200,28 +216,33 @@ static int read_pairs(struct trl_gguf *g, struct cursor *c, struct trl_err *err)
     qsort(g->kv_by_name, g->n_kv, sizeof(*g->kv_by_name), cmp_kv);
     for (uint64_t i = 1; i < g->n_kv; i++)
         if (strcmp(g->kv_by_name[i - 1]->key, g->kv_by_name[i]->key) == 0)
-            return trl_fail(err, TRL_E_DATA, "%s: key '%s' occurs twice", g->origin, g->kv_by_name[i]->key);
+            return trl_fail(
+                err, TRL_E_DATA, "%s: key '%s' occurs twice", g->origin, g->kv_by_name[i]->key);
     return 0;
 }
 
-static int read_tensor(struct trl_gguf *g, struct cursor *c, struct trl_gguf_tensor *t, struct trl_err *err)
+static int read_tensor(
+    struct trl_gguf *g, struct cursor *c, struct trl_gguf_tensor *t, struct trl_err *err)
 {
     uint64_t v = 0;
     int rc;
-    if ((rc = read_name(g, c, &t->name, "a tensor name", err)) || (rc = read_uint(c, 4, &v, t->name, err)))
+    if ((rc = read_name(g, c, &t->name, "a tensor name", err)) ||
+        (rc = read_uint(c, 4, &v, t->name, err)))
         return rc;
     if (v > DIMS_MAX)
-        return trl_fail(err, TRL_E_DATA, "%s: tensor '%s' has %" PRIu64 " dimensions (at most %d)", g->origin, t->name, v,
-            DIMS_MAX);
+        return trl_fail(err, TRL_E_DATA, "%s: tensor '%s' has %" PRIu64 " dimensions (at most %d)",
+            g->origin, t->name, v, DIMS_MAX);
     t->n_dims = (uint32_t)v;
     t->n_elems = 1;
     for (uint32_t i = 0; i < DIMS_MAX; i++) {
         t->dims[i] = 1;
         if (i < t->n_dims && (rc = read_uint(c, 8, &t->dims[i], t->name, err)))
             return rc;
-        if (t->dims[i] > INT64_MAX / 16 || __builtin_mul_overflow(t->n_elems, t->dims[i], &t->n_elems) ||
+        if (t->dims[i] > INT64_MAX / 16 ||
+            __builtin_mul_overflow(t->n_elems, t->dims[i], &t->n_elems) ||
             t->n_elems > INT64_MAX / 16)
-            return trl_fail(err, TRL_E_DATA, "%s: the shape of tensor '%s' is larger than any file", g->origin, t->name);
+            return trl_fail(err, TRL_E_DATA, "%s: the shape of tensor '%s' is larger than any file",
+                g->origin, t->name);
     }
     if ((rc = read_uint(c, 4, &v, t->name, err)))
         return rc;
@@ -230,26 +251,31 @@ static int read_tensor(struct trl_gguf *g, struct cursor *c, struct trl_gguf_ten
 }
 
 /* Where the bytes of a tensor lie, once the start of the data section is known. */
-static int locate_tensor(struct trl_gguf *g, struct trl_gguf_tensor *t, const uint8_t *data, uint64_t data_len,
-    uint64_t alignment, struct trl_err *err)
+static int locate_tensor(struct trl_gguf *g, struct trl_gguf_tensor *t, const uint8_t *data,
+    uint64_t data_len, uint64_t alignment, struct trl_err *err)
 {
     const char *name;
     unsigned elems, bytes;
     if (t->offset % alignment)
-        return trl_fail(err, TRL_E_DATA, "%s: offset %" PRIu64 " of tensor '%s' is not a multiple of %" PRIu64, g->origin,
+        return trl_fail(err, TRL_E_DATA,
+            "%s: offset %" PRIu64 " of tensor '%s' is not a multiple of %" PRIu64, g->origin,
             t->offset, t->name, alignment);
     if (t->offset > data_len)
-        return trl_fail(err, TRL_E_DATA, "%s: tensor '%s' begins behind the end of the file", g->origin, t->name);
+        return trl_fail(err, TRL_E_DATA, "%s: tensor '%s' begins behind the end of the file",
+            g->origin, t->name);
     t->data = data + t->offset;
     if (!trl_ggml_type_info(t->type, &name, &elems, &bytes))
         return 0;
     if (t->dims[0] % elems)
-        return trl_fail(err, TRL_E_DATA, "%s: rows of tensor '%s' have %" PRIu64 " elements, not a multiple of %u as %s needs",
+        return trl_fail(err, TRL_E_DATA,
+            "%s: rows of tensor '%s' have %" PRIu64 " elements, not a multiple of %u as %s needs",
             g->origin, t->name, t->dims[0], elems, name);
     t->n_bytes = t->n_elems / elems * bytes; /* no overflow: n_elems < 2^59, bytes / elems <= 8 */
     if (t->n_bytes > data_len - t->offset)
-        return trl_fail(err, TRL_E_DATA, "%s: tensor '%s' needs %" PRIu64 " bytes at offset %" PRIu64
-            ", but the data section has %" PRIu64 " (file cut short?)", g->origin, t->name, t->n_bytes, t->offset, data_len);
+        return trl_fail(err, TRL_E_DATA,
+            "%s: tensor '%s' needs %" PRIu64 " bytes at offset %" PRIu64
+            ", but the data section has %" PRIu64 " (file cut short?)",
+            g->origin, t->name, t->n_bytes, t->offset, data_len);
     return 0;
 }
 
@@ -269,19 +295,22 @@ static int read_tensors(struct trl_gguf *g, struct cursor *c, struct trl_err *er
     qsort(g->tensor_by_name, g->n_tensor, sizeof(*g->tensor_by_name), cmp_tensor);
     for (uint64_t i = 1; i < g->n_tensor; i++)
         if (cmp_tensor(&g->tensor_by_name[i - 1], &g->tensor_by_name[i]) == 0)
-            return trl_fail(err, TRL_E_DATA, "%s: tensor '%s' occurs twice", g->origin, g->tensor_by_name[i]->name);
+            return trl_fail(err, TRL_E_DATA, "%s: tensor '%s' occurs twice", g->origin,
+                g->tensor_by_name[i]->name);
 
     if ((rc = trl_gguf_get_int(g, "general.alignment", &alignment, err)))
         return rc;
     if (alignment < 1 || alignment > 1 << 20 || (alignment & (alignment - 1)))
-        return trl_fail(err, TRL_E_DATA, "%s: general.alignment is %" PRId64 ", not a power of two up to 2^20", g->origin,
+        return trl_fail(err, TRL_E_DATA,
+            "%s: general.alignment is %" PRId64 ", not a power of two up to 2^20", g->origin,
             alignment);
     size_t total = (size_t)(c->end - c->begin), start = (size_t)(c->p - c->begin);
     start = (start + (size_t)alignment - 1) & ~((size_t)alignment - 1);
     if (start > total)
         start = total; /* a file of metadata alone may end without padding */
     for (uint64_t i = 0; i < g->n_tensor; i++)
-        if ((rc = locate_tensor(g, &g->tensor[i], c->begin + start, total - start, (uint64_t)alignment, err)))
+        if ((rc = locate_tensor(
+                 g, &g->tensor[i], c->begin + start, total - start, (uint64_t)alignment, err)))
             return rc;
     return 0;
 }
@@ -291,27 +320,35 @@ static int read_all(struct trl_gguf *g, struct cursor *c, struct trl_err *err)
     uint64_t version = 0;
     int rc;
     if (c->end - c->p < 4 || memcmp(c->p, "GGUF", 4) != 0)
-        return trl_fail(err, TRL_E_DATA, "%s: not a GGUF file (it does not begin with 'GGUF')", g->origin);
+        return trl_fail(
+            err, TRL_E_DATA, "%s: not a GGUF file (it does not begin with 'GGUF')", g->origin);
     c->p += 4;
     if ((rc = read_uint(c, 4, &version, "the header", err)))
         return rc;
     if (version == 0x02000000 || version == 0x03000000)
-        return trl_fail(err, TRL_E_UNSUPPORTED, "%s: a big-endian GGUF file; only little-endian ones are read", g->origin);
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "%s: a big-endian GGUF file; only little-endian ones are read", g->origin);
     if (version != 2 && version != 3)
-        return trl_fail(err, TRL_E_UNSUPPORTED, "%s: GGUF version %" PRIu64 "; versions 2 and 3 are read", g->origin, version);
-    if ((rc = read_uint(c, 8, &g->n_tensor, "the header", err)) || (rc = read_uint(c, 8, &g->n_kv, "the header", err)))
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "%s: GGUF version %" PRIu64 "; versions 2 and 3 are read", g->origin, version);
+    if ((rc = read_uint(c, 8, &g->n_tensor, "the header", err)) ||
+        (rc = read_uint(c, 8, &g->n_kv, "the header", err)))
         return rc;
-    /* the smallest pair has 14 bytes, the smallest tensor info 25: a lying count must not make us allocate */
+    /* the smallest pair has 14 bytes, the smallest tensor info 25: a lying count must not make us
+     * allocate */
     uint64_t left = (uint64_t)(c->end - c->p);
     if (g->n_kv > left / 14 || g->n_tensor > left / 25)
-        return trl_fail(err, TRL_E_DATA, "%s: the header announces %" PRIu64 " keys and %" PRIu64
-            " tensors, more than the file can hold", g->origin, g->n_kv, g->n_tensor);
+        return trl_fail(err, TRL_E_DATA,
+            "%s: the header announces %" PRIu64 " keys and %" PRIu64
+            " tensors, more than the file can hold",
+            g->origin, g->n_kv, g->n_tensor);
     if ((rc = read_pairs(g, c, err)))
         return rc;
     return read_tensors(g, c, err);
 }
 
-static int open_common(struct trl_gguf *g, const void *data, size_t len, const char *origin, struct trl_err *err)
+static int open_common(
+    struct trl_gguf *g, const void *data, size_t len, const char *origin, struct trl_err *err)
 {
     static const uint8_t nothing[1];
     struct cursor c = {.begin = data ? data : nothing};
@@ -323,7 +360,8 @@ static int open_common(struct trl_gguf *g, const void *data, size_t len, const c
     return read_all(g, &c, err);
 }
 
-int trl_gguf_open_mem(struct trl_gguf **ret, const void *data, size_t len, const char *origin, struct trl_err *err)
+int trl_gguf_open_mem(
+    struct trl_gguf **ret, const void *data, size_t len, const char *origin, struct trl_err *err)
 {
     struct trl_gguf *g = trl_calloc(1, sizeof(*g));
     if (!g)
@@ -391,15 +429,17 @@ bool trl_gguf_has(const struct trl_gguf *g, const char *key)
     return find_kv(g, key) != NULL;
 }
 
-static int fail_type(const struct trl_gguf *g, const struct kv *kv, const char *want, struct trl_err *err)
+static int fail_type(
+    const struct trl_gguf *g, const struct kv *kv, const char *want, struct trl_err *err)
 {
-    return trl_fail(err, TRL_E_DATA, "%s: key '%s' has a value of type %s, not %s", g->origin, kv->key,
-        value_names[kv->type], want);
+    return trl_fail(err, TRL_E_DATA, "%s: key '%s' has a value of type %s, not %s", g->origin,
+        kv->key, value_names[kv->type], want);
 }
 
 static bool is_signed(uint32_t type)
 {
-    return type == TRL_GGUF_I8 || type == TRL_GGUF_I16 || type == TRL_GGUF_I32 || type == TRL_GGUF_I64;
+    return type == TRL_GGUF_I8 || type == TRL_GGUF_I16 || type == TRL_GGUF_I32 ||
+        type == TRL_GGUF_I64;
 }
 
 /* Integers of any size; false for other types and for u64 above int64. */
@@ -467,7 +507,8 @@ int trl_gguf_get_bool(const struct trl_gguf *g, const char *key, bool *ret, stru
     return 0;
 }
 
-int trl_gguf_get_str(const struct trl_gguf *g, const char *key, const char **ret, size_t *ret_len, struct trl_err *err)
+int trl_gguf_get_str(const struct trl_gguf *g, const char *key, const char **ret, size_t *ret_len,
+    struct trl_err *err)
 {
     const struct kv *kv = find_kv(g, key);
     if (!kv)
@@ -479,7 +520,8 @@ int trl_gguf_get_str(const struct trl_gguf *g, const char *key, const char **ret
     return 0;
 }
 
-static int get_array(const struct trl_gguf *g, const char *key, bool strings, struct trl_gguf_array *ret, struct trl_err *err)
+static int get_array(const struct trl_gguf *g, const char *key, bool strings,
+    struct trl_gguf_array *ret, struct trl_err *err)
 {
     const struct kv *kv = find_kv(g, key);
     *ret = (struct trl_gguf_array){0};
@@ -490,19 +532,22 @@ static int get_array(const struct trl_gguf *g, const char *key, bool strings, st
         return fail_type(g, kv, want, err);
     uint32_t elem = (uint32_t)load_le(kv->data, 4);
     if (strings ? elem != TRL_GGUF_STRING : value_bytes[elem] == 0)
-        return trl_fail(err, TRL_E_DATA, "%s: key '%s' is an array of %s, not %s", g->origin, key, value_names[elem], want);
+        return trl_fail(err, TRL_E_DATA, "%s: key '%s' is an array of %s, not %s", g->origin, key,
+            value_names[elem], want);
     ret->type = elem;
     ret->left = load_le(kv->data + 4, 8);
     ret->p = kv->data + 12;
     return 0;
 }
 
-int trl_gguf_get_strings(const struct trl_gguf *g, const char *key, struct trl_gguf_array *ret, struct trl_err *err)
+int trl_gguf_get_strings(
+    const struct trl_gguf *g, const char *key, struct trl_gguf_array *ret, struct trl_err *err)
 {
     return get_array(g, key, true, ret, err);
 }
 
-int trl_gguf_get_numbers(const struct trl_gguf *g, const char *key, struct trl_gguf_array *ret, struct trl_err *err)
+int trl_gguf_get_numbers(
+    const struct trl_gguf *g, const char *key, struct trl_gguf_array *ret, struct trl_err *err)
 {
     return get_array(g, key, false, ret, err);
 }
@@ -557,6 +602,7 @@ const struct trl_gguf_tensor *trl_gguf_find_tensor(const struct trl_gguf *g, con
     struct trl_gguf_tensor probe = {.name = name}, *pp = &probe;
     if (g->n_tensor == 0)
         return NULL;
-    struct trl_gguf_tensor **hit = bsearch(&pp, g->tensor_by_name, g->n_tensor, sizeof(*g->tensor_by_name), cmp_tensor);
+    struct trl_gguf_tensor **hit =
+        bsearch(&pp, g->tensor_by_name, g->n_tensor, sizeof(*g->tensor_by_name), cmp_tensor);
     return hit ? *hit : NULL;
 }

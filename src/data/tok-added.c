@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Added tokens: found in the text before the model sees it, leftmost first, the longest at a place. Patterns are kept sorted; a
- * search narrows a range of them byte by byte, so a text with many '<' costs little even with hundreds of <...> tokens.
+ * Added tokens: found in the text before the model sees it, leftmost first, the longest at a place.
+ * Patterns are kept sorted; a search narrows a range of them byte by byte, so a text with many '<'
+ * costs little even with hundreds of <...> tokens.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +10,15 @@
 #include "base/alloc.h"
 #include "data/tok-internal.h"
 
-const struct tok_added *trl__added_find(const struct trl_tokenizer *t, const char *content, size_t len)
+const struct tok_added *trl__added_find(
+    const struct trl_tokenizer *t, const char *content, size_t len)
 {
     int32_t i = trl__vocab_find(&t->added_ids, content, len);
     return i < 0 ? NULL : &t->added[i];
 }
 
-/* The id of the model's vocabulary when it has the content; else the next free one, as the tokenizers library counts. */
+/* The id of the model's vocabulary when it has the content; else the next free one, as the
+ * tokenizers library counts. */
 static int32_t next_id(const struct trl_tokenizer *t, const struct tok_added *a)
 {
     int32_t id = trl__vocab_find(&t->vocab, a->content, a->len), max = -1;
@@ -44,7 +47,8 @@ int trl__added_add(struct trl_tokenizer *t, const struct tok_added *a, struct tr
         return trl_fail_nomem(err, a->len, "an added token");
     if (n->id >= TOK_ID_MAX)
         return trl_fail(err, TRL_E_DATA, "%s: too many added tokens", t->origin);
-    return trl__vocab_add(&t->added_ids, n->content, n->len, (int64_t)t->n_added - 1, t->origin, err);
+    return trl__vocab_add(
+        &t->added_ids, n->content, n->len, (int64_t)t->n_added - 1, t->origin, err);
 }
 
 int trl__added_load(struct trl_tokenizer *t, const json_t *list, struct trl_err *err)
@@ -74,7 +78,9 @@ int trl__added_load(struct trl_tokenizer *t, const json_t *list, struct trl_err 
         if ((rc = trl__tok_get_bool(v, "normalized", &a.normalized, where, err)))
             return rc;
         if (len > 65535 || id >= TOK_ID_MAX || (id < 0 && json_object_get(v, "id")))
-            return trl_fail(err, TRL_E_DATA, "%s: token '%.80s' has id %lld and %zu bytes; ids run from 0 to %d, tokens to 65535 bytes",
+            return trl_fail(err, TRL_E_DATA,
+                "%s: token '%.80s' has id %lld and %zu bytes; ids run from 0 to %d, tokens to "
+                "65535 bytes",
                 where, a.content, (long long)id, len, TOK_ID_MAX - 1);
         a.len = (uint32_t)len;
         if ((rc = trl__added_add(t, &a, err)))
@@ -94,7 +100,8 @@ static int cmp_pattern(const void *a, const void *b)
     return c ? c : (x->added > y->added) - (x->added < y->added);
 }
 
-static int add_pattern(struct tok_matcher *m, size_t *cap, const char *s, size_t len, size_t added, struct trl_err *err)
+static int add_pattern(struct tok_matcher *m, size_t *cap, const char *s, size_t len, size_t added,
+    struct trl_err *err)
 {
     void *p = m->at;
     if (len == 0)
@@ -109,8 +116,8 @@ static int add_pattern(struct tok_matcher *m, size_t *cap, const char *s, size_t
 }
 
 /* Normalized tokens are looked for in their normalized form. */
-static int normalized_form(struct trl_tokenizer *t, struct trl_tok_scratch *s, const struct tok_added *a, const char **ret,
-    size_t *ret_len, struct trl_err *err)
+static int normalized_form(struct trl_tokenizer *t, struct trl_tok_scratch *s,
+    const struct tok_added *a, const char **ret, size_t *ret_len, struct trl_err *err)
 {
     struct tok_work *w = &s->norm;
     w->offsets = false;
@@ -138,7 +145,8 @@ int trl__added_prepare(struct trl_tokenizer *t, struct trl_err *err)
             rc = normalized_form(t, s, a, &a->form, &len, err);
         a->form_len = (uint32_t)len;
         if (!rc)
-            rc = add_pattern(a->normalized ? &t->norm_match : &t->raw_match, &cap[a->normalized], a->form, len, i, err);
+            rc = add_pattern(a->normalized ? &t->norm_match : &t->raw_match, &cap[a->normalized],
+                a->form, len, i, err);
         const struct tok_added *same = rc ? NULL : trl__added_find(t, a->form, a->form_len);
         a->skip = same && same->special;
     }
@@ -152,14 +160,16 @@ int trl__added_prepare(struct trl_tokenizer *t, struct trl_err *err)
     t->added_by_id_len = (size_t)(max + 1);
     t->added_by_id = trl_malloc_array(t->added_by_id_len, sizeof(*t->added_by_id));
     if (!t->added_by_id)
-        return trl_fail_nomem(err, t->added_by_id_len * sizeof(*t->added_by_id), "the added tokens");
+        return trl_fail_nomem(
+            err, t->added_by_id_len * sizeof(*t->added_by_id), "the added tokens");
     memset(t->added_by_id, 0xFF, t->added_by_id_len * sizeof(*t->added_by_id));
     for (size_t i = 0; i < t->n_added; i++)
         t->added_by_id[t->added[i].id] = (int32_t)i;
     return 0;
 }
 
-/* The longest pattern that begins at p; NULL: none. [lo, hi) are the patterns that agree with the first d bytes. */
+/* The longest pattern that begins at p; NULL: none. [lo, hi) are the patterns that agree with the
+ * first d bytes. */
 static const struct tok_pattern *longest_at(const struct tok_matcher *m, const char *p, size_t left)
 {
     const struct tok_pattern *hit = NULL;
@@ -211,7 +221,8 @@ static bool alone(const char *p, size_t len, size_t b, size_t e)
 }
 
 /* Widen a match over the white space around it; not over what an earlier match took. */
-static void widen(const struct tok_added *a, const char *p, size_t len, size_t taken, size_t *b, size_t *e)
+static void widen(
+    const struct tok_added *a, const char *p, size_t len, size_t taken, size_t *b, size_t *e)
 {
     int n;
     if (a->lstrip) {
@@ -224,8 +235,8 @@ static void widen(const struct tok_added *a, const char *p, size_t len, size_t t
         *e += (size_t)n;
 }
 
-int trl__added_split(const struct trl_tokenizer *t, const struct tok_matcher *m, const char *p, size_t len,
-    struct tok_parts *out, struct trl_err *err)
+int trl__added_split(const struct trl_tokenizer *t, const struct tok_matcher *m, const char *p,
+    size_t len, struct tok_parts *out, struct trl_err *err)
 {
     size_t taken = 0, i = 0;
     int rc;
@@ -242,7 +253,8 @@ int trl__added_split(const struct trl_tokenizer *t, const struct tok_matcher *m,
         if (a->single_word && !alone(p, len, b, e))
             continue;
         widen(a, p, len, taken, &b, &e);
-        if ((taken < b && (rc = add_part(out, taken, b, -1, err))) || (rc = add_part(out, b, e, (int32_t)hit->added, err)))
+        if ((taken < b && (rc = add_part(out, taken, b, -1, err))) ||
+            (rc = add_part(out, b, e, (int32_t)hit->added, err)))
             return rc;
         taken = e;
     }

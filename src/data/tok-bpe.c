@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Byte-pair encoding. A word is a doubly linked list of symbols; a heap holds the merges that are possible now, lowest rank first
- * and leftmost among equals. A candidate is stale when its left symbol is gone or its pair became another one.
+ * Byte-pair encoding. A word is a doubly linked list of symbols; a heap holds the merges that are
+ * possible now, lowest rank first and leftmost among equals. A candidate is stale when its left
+ * symbol is gone or its pair became another one.
  */
 #include <string.h>
 
@@ -11,7 +12,8 @@
 /* ---- loading ---- */
 
 /* Where the text of one merge was written: as "left right" or as [left, right]. */
-static int scan_merge(struct tok_scan *sc, struct trl_str *left, struct trl_str *right, bool *ret_skip, struct trl_err *err)
+static int scan_merge(struct tok_scan *sc, struct trl_str *left, struct trl_str *right,
+    bool *ret_skip, struct trl_err *err)
 {
     const char *s;
     size_t n;
@@ -23,7 +25,8 @@ static int scan_merge(struct tok_scan *sc, struct trl_str *left, struct trl_str 
         if ((rc = trl__tok_scan_str(sc, &s, &n, err)))
             return rc;
         trl_str_append(left, s, n);
-        if ((rc = trl__tok_scan_expect(sc, ',', "a merge [left, right]", err)) || (rc = trl__tok_scan_str(sc, &s, &n, err)))
+        if ((rc = trl__tok_scan_expect(sc, ',', "a merge [left, right]", err)) ||
+            (rc = trl__tok_scan_str(sc, &s, &n, err)))
             return rc;
         trl_str_append(right, s, n);
         return trl__tok_scan_expect(sc, ']', "a merge [left, right]", err);
@@ -41,8 +44,8 @@ static int scan_merge(struct tok_scan *sc, struct trl_str *left, struct trl_str 
     return 0;
 }
 
-static int add_merge(struct trl_tokenizer *t, struct tok_scan *sc, const struct trl_str *left, const struct trl_str *right,
-    uint32_t rank, struct trl_str *both, struct trl_err *err)
+static int add_merge(struct trl_tokenizer *t, struct tok_scan *sc, const struct trl_str *left,
+    const struct trl_str *right, uint32_t rank, struct trl_str *both, struct trl_err *err)
 {
     struct tok_model *m = &t->model;
     size_t skip = m->prefix_len < right->len ? m->prefix_len : right->len;
@@ -54,18 +57,22 @@ static int add_merge(struct trl_tokenizer *t, struct tok_scan *sc, const struct 
     int32_t id = trl__vocab_find(&t->vocab, trl_str_get(both), both->len);
     if (l >= 0 && r >= 0 && id >= 0) {
         if (m->merges.count * 2 > m->merges.mask)
-            return trl__tok_scan_fail(sc, err, "merges of both forms, \"left right\" and [left, right]");
+            return trl__tok_scan_fail(
+                sc, err, "merges of both forms, \"left right\" and [left, right]");
         trl__merges_add(&m->merges, l, r, rank, id);
         return 0;
     }
     char text[400];
     const struct trl_str *bad = l < 0 ? left : r < 0 ? right : both;
-    snprintf(text, sizeof(text), "a broken merge: number %u joins '%.80s' and '%.80s', but '%.160s' is not in the vocabulary",
+    snprintf(text, sizeof(text),
+        "a broken merge: number %u joins '%.80s' and '%.80s', but '%.160s' is not in the "
+        "vocabulary",
         rank, trl_str_get(left), trl_str_get(right), trl_str_get(bad));
     return trl__tok_scan_fail(sc, err, text);
 }
 
-/* An upper bound of the number of merges, from the commas: one a merge, and one inside each pair. */
+/* An upper bound of the number of merges, from the commas: one a merge, and one inside each pair.
+ */
 static size_t count_merges(const struct tok_json *j)
 {
     size_t n = 1;
@@ -74,7 +81,8 @@ static size_t count_merges(const struct tok_json *j)
     size_t i = 1;
     while (i < j->merges_len && strchr(" \n\r\t", j->merges[i]))
         i++;
-    return i < j->merges_len && j->merges[i] == '[' ? n / 2 + 1 : n; /* a mixture fails in add_merge */
+    return i < j->merges_len && j->merges[i] == '[' ? n / 2 + 1
+                                                    : n; /* a mixture fails in add_merge */
 }
 
 static int load_merges(struct trl_tokenizer *t, const struct tok_json *j, struct trl_err *err)
@@ -106,8 +114,8 @@ out:
     return rc;
 }
 
-static int load_affix(struct trl_tokenizer *t, const json_t *m, const char *key, const char **ret, size_t *ret_len,
-    const char *where, struct trl_err *err)
+static int load_affix(struct trl_tokenizer *t, const json_t *m, const char *key, const char **ret,
+    size_t *ret_len, const char *where, struct trl_err *err)
 {
     const char *s = NULL;
     size_t n = 0;
@@ -131,7 +139,8 @@ static void find_bytes(struct trl_tokenizer *t)
     }
 }
 
-int trl__bpe_load(struct trl_tokenizer *t, const struct tok_json *j, const json_t *m, struct trl_err *err)
+int trl__bpe_load(
+    struct trl_tokenizer *t, const struct tok_json *j, const json_t *m, struct trl_err *err)
 {
     char where[512];
     const char *unk = NULL;
@@ -141,12 +150,13 @@ int trl__bpe_load(struct trl_tokenizer *t, const struct tok_json *j, const json_
     snprintf(where, sizeof(where), "%s: model", t->origin);
     const json_t *dropout = json_object_get(m, "dropout");
     if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0.0)
-        return trl_fail(err, TRL_E_UNSUPPORTED, "%s: 'dropout' makes the ids random, which is not supported; set it to null",
-            where);
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "%s: 'dropout' makes the ids random, which is not supported; set it to null", where);
     if ((rc = trl__tok_get_bool(m, "fuse_unk", &b->fuse_unk, where, err)) ||
         (rc = trl__tok_get_bool(m, "byte_fallback", &b->byte_fallback, where, err)) ||
         (rc = trl__tok_get_bool(m, "ignore_merges", &b->ignore_merges, where, err)) ||
-        (rc = load_affix(t, m, "continuing_subword_prefix", &b->prefix, &b->prefix_len, where, err)) ||
+        (rc = load_affix(
+             t, m, "continuing_subword_prefix", &b->prefix, &b->prefix_len, where, err)) ||
         (rc = load_affix(t, m, "end_of_word_suffix", &b->suffix, &b->suffix_len, where, err)) ||
         (rc = trl__tok_get_str(m, "unk_token", false, &unk, &unk_len, where, err)))
         return rc;
@@ -160,7 +170,8 @@ int trl__bpe_load(struct trl_tokenizer *t, const struct tok_json *j, const json_
     return load_merges(t, j, err);
 }
 
-/* Let the model take raw bytes: which token is the mapped character of each byte, and the tokens as bytes for ignore_merges. */
+/* Let the model take raw bytes: which token is the mapped character of each byte, and the tokens as
+ * bytes for ignore_merges. */
 int trl__bpe_prepare_raw(struct trl_tokenizer *t, struct trl_err *err)
 {
     struct tok_model *b = &t->model;
@@ -211,9 +222,10 @@ static void flush_unk(struct builder *b)
     b->unk_pending = false;
 }
 
-/* A character that is no token: byte tokens, or unk, or nothing. Byte tokens do not wait for a pending unk (as in the
- * tokenizers library, where the unk then comes after them). */
-static int add_unknown(struct builder *b, const char *p, size_t n, uint32_t len, struct trl_err *err)
+/* A character that is no token: byte tokens, or unk, or nothing. Byte tokens do not wait for a
+ * pending unk (as in the tokenizers library, where the unk then comes after them). */
+static int add_unknown(
+    struct builder *b, const char *p, size_t n, uint32_t len, struct trl_err *err)
 {
     const struct tok_model *m = &b->t->model;
     if (m->byte_fallback && !m->raw) {
@@ -230,7 +242,8 @@ static int add_unknown(struct builder *b, const char *p, size_t n, uint32_t len,
         return 0;
     }
     if (m->unk_id < 0)
-        return trl_fail(err, TRL_E_DATA, "%s: a character is not in the vocabulary, and neither is unk_token", b->t->origin);
+        return trl_fail(err, TRL_E_DATA,
+            "%s: a character is not in the vocabulary, and neither is unk_token", b->t->origin);
     if (b->unk_pending && m->fuse_unk) {
         b->unk_len += len;
         return 0;
@@ -329,7 +342,8 @@ static struct bpe_candidate heap_pop(struct trl_tok_scratch *s)
     return top;
 }
 
-static void push_pair(const struct tok_merges *m, struct trl_tok_scratch *s, int32_t left, int32_t right)
+static void push_pair(
+    const struct tok_merges *m, struct trl_tok_scratch *s, int32_t left, int32_t right)
 {
     const struct tok_merge *hit = trl__merges_find(m, s->symbol[left].id, s->symbol[right].id);
     if (hit)
@@ -391,8 +405,8 @@ static void merge_long(const struct tok_merges *m, struct trl_tok_scratch *s, si
     }
 }
 
-/* Room for `len` symbols (one a byte, prefix and suffix bytes included) and for every candidate there can be: n - 1 pairs at
- * first, and two for each of at most n - 1 merges. */
+/* Room for `len` symbols (one a byte, prefix and suffix bytes included) and for every candidate
+ * there can be: n - 1 pairs at first, and two for each of at most n - 1 merges. */
 static int reserve(struct trl_tok_scratch *s, size_t len, struct trl_err *err)
 {
     void *p = s->symbol, *q = s->heap;
@@ -425,8 +439,8 @@ static void unmap_offsets(struct tok_sym *at, size_t n, const char *w, size_t le
     }
 }
 
-int trl__bpe_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w, size_t len, bool *ret_plain,
-    struct trl_err *err)
+int trl__bpe_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w,
+    size_t len, bool *ret_plain, struct trl_err *err)
 {
     const struct tok_model *m = &t->model;
     struct builder b = {.t = t, .s = s};

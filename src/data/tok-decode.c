@@ -7,7 +7,8 @@
 
 /* ---- loading ---- */
 
-static int add_step(struct trl_tokenizer *t, enum tok_dec_kind kind, struct tok_dec **ret, struct trl_err *err)
+static int add_step(
+    struct trl_tokenizer *t, enum tok_dec_kind kind, struct tok_dec **ret, struct trl_err *err)
 {
     void *p = t->dec;
     struct tok_dec *n = trl__tok_append(&p, &t->n_dec, &t->dec_cap, sizeof(*t->dec));
@@ -19,8 +20,8 @@ static int add_step(struct trl_tokenizer *t, enum tok_dec_kind kind, struct tok_
     return 0;
 }
 
-static int take_str(struct trl_tokenizer *t, const json_t *v, const char *key, const char *fallback, const char **ret,
-    size_t *ret_len, const char *where, struct trl_err *err)
+static int take_str(struct trl_tokenizer *t, const json_t *v, const char *key, const char *fallback,
+    const char **ret, size_t *ret_len, const char *where, struct trl_err *err)
 {
     const char *s = fallback;
     size_t n = strlen(fallback);
@@ -32,7 +33,8 @@ static int take_str(struct trl_tokenizer *t, const json_t *v, const char *key, c
     return *ret ? 0 : trl_fail_nomem(err, n, where);
 }
 
-static int load_options(struct trl_tokenizer *t, struct tok_dec *d, const json_t *v, const char *where, struct trl_err *err)
+static int load_options(struct trl_tokenizer *t, struct tok_dec *d, const json_t *v,
+    const char *where, struct trl_err *err)
 {
     const char *scheme = NULL;
     size_t len;
@@ -45,7 +47,8 @@ static int load_options(struct trl_tokenizer *t, struct tok_dec *d, const json_t
             return rc;
         return take_str(t, v, "content", "", &d->content, &d->content_len, where, err);
     case TOK_DEC_STRIP:
-        if ((rc = trl__tok_get_int(v, "start", &d->start, where, err)) || (rc = trl__tok_get_int(v, "stop", &d->stop, where, err)))
+        if ((rc = trl__tok_get_int(v, "start", &d->start, where, err)) ||
+            (rc = trl__tok_get_int(v, "stop", &d->stop, where, err)))
             return rc;
         return take_str(t, v, "content", " ", &d->content, &d->content_len, where, err);
     case TOK_DEC_METASPACE:
@@ -53,7 +56,8 @@ static int load_options(struct trl_tokenizer *t, struct tok_dec *d, const json_t
             (rc = trl__tok_get_bool(v, "add_prefix_space", &prefix, where, err)))
             return rc;
         d->prepended = scheme ? strcmp(scheme, "never") != 0 : prefix;
-        return take_str(t, v, "replacement", "\xE2\x96\x81", &d->content, &d->content_len, where, err);
+        return take_str(
+            t, v, "replacement", "\xE2\x96\x81", &d->content, &d->content_len, where, err);
     case TOK_DEC_WORDPIECE:
         if ((rc = trl__tok_get_bool(v, "cleanup", &d->cleanup, where, err)))
             return rc;
@@ -62,7 +66,8 @@ static int load_options(struct trl_tokenizer *t, struct tok_dec *d, const json_t
         return take_str(t, v, "suffix", "</w>", &d->content, &d->content_len, where, err);
     case TOK_DEC_CTC:
         if ((rc = trl__tok_get_bool(v, "cleanup", &d->cleanup, where, err)) ||
-            (rc = take_str(t, v, "word_delimiter_token", "|", &d->delimiter, &d->delimiter_len, where, err)))
+            (rc = take_str(
+                 t, v, "word_delimiter_token", "|", &d->delimiter, &d->delimiter_len, where, err)))
             return rc;
         return take_str(t, v, "pad_token", "<pad>", &d->content, &d->content_len, where, err);
     default:
@@ -70,13 +75,15 @@ static int load_options(struct trl_tokenizer *t, struct tok_dec *d, const json_t
     }
 }
 
-static int load_one(struct trl_tokenizer *t, const json_t *v, int depth, const char *where, struct trl_err *err)
+static int load_one(
+    struct trl_tokenizer *t, const json_t *v, int depth, const char *where, struct trl_err *err)
 {
     static const struct {
         const char *name;
         enum tok_dec_kind kind;
-    } kinds[] = {{"ByteLevel", TOK_DEC_BYTE_LEVEL}, {"Replace", TOK_DEC_REPLACE}, {"ByteFallback", TOK_DEC_BYTE_FALLBACK},
-        {"Fuse", TOK_DEC_FUSE}, {"Strip", TOK_DEC_STRIP}, {"Metaspace", TOK_DEC_METASPACE}, {"WordPiece", TOK_DEC_WORDPIECE},
+    } kinds[] = {{"ByteLevel", TOK_DEC_BYTE_LEVEL}, {"Replace", TOK_DEC_REPLACE},
+        {"ByteFallback", TOK_DEC_BYTE_FALLBACK}, {"Fuse", TOK_DEC_FUSE}, {"Strip", TOK_DEC_STRIP},
+        {"Metaspace", TOK_DEC_METASPACE}, {"WordPiece", TOK_DEC_WORDPIECE},
         {"BPEDecoder", TOK_DEC_BPE}, {"CTC", TOK_DEC_CTC}};
     const char *type = NULL;
     size_t len, i;
@@ -88,15 +95,15 @@ static int load_one(struct trl_tokenizer *t, const json_t *v, int depth, const c
     if (strcmp(type, "Sequence") == 0) {
         list = json_object_get(v, "decoders");
         if (!json_is_array(list) || depth > 8)
-            return trl_fail(err, TRL_E_DATA, "%s: a Sequence needs a list (at most 8 levels)", where);
-        json_array_foreach(list, i, e)
-            if ((rc = load_one(t, e, depth + 1, where, err)))
-                return rc;
+            return trl_fail(
+                err, TRL_E_DATA, "%s: a Sequence needs a list (at most 8 levels)", where);
+        json_array_foreach(list, i, e) if ((rc = load_one(t, e, depth + 1, where, err))) return rc;
         return 0;
     }
     for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (strcmp(type, kinds[i].name) == 0)
-            return (rc = add_step(t, kinds[i].kind, &d, err)) ? rc : load_options(t, d, v, where, err);
+            return (rc = add_step(t, kinds[i].kind, &d, err)) ? rc
+                                                              : load_options(t, d, v, where, err);
     return trl_fail(err, TRL_E_UNSUPPORTED, "%s: type '%.60s' is not known", where, type);
 }
 
@@ -116,7 +123,8 @@ struct piece {
     size_t b, e; /* in `text` */
 };
 
-/* Pieces may overlap in `text` after a step; each step writes a new list at the end of a new buffer. */
+/* Pieces may overlap in `text` after a step; each step writes a new list at the end of a new
+ * buffer. */
 struct list {
     struct trl_str text;
     struct piece *at;
@@ -151,11 +159,15 @@ static const char *list_get(const struct list *l, size_t i, size_t *ret_n)
 
 /* ---- steps ---- */
 
-/* How many bytes of an ill-formed sequence belong together (the maximal subpart): one U+FFFD stands for them. */
+/* How many bytes of an ill-formed sequence belong together (the maximal subpart): one U+FFFD stands
+ * for them. */
 static size_t bad_length(const unsigned char *p, size_t left)
 {
     unsigned char lo = 0x80, hi = 0xBF;
-    size_t need = p[0] >= 0xC2 && p[0] <= 0xDF ? 1 : p[0] >= 0xE0 && p[0] <= 0xEF ? 2 : p[0] >= 0xF0 && p[0] <= 0xF4 ? 3 : 0;
+    size_t need = p[0] >= 0xC2 && p[0] <= 0xDF ? 1
+        : p[0] >= 0xE0 && p[0] <= 0xEF         ? 2
+        : p[0] >= 0xF0 && p[0] <= 0xF4         ? 3
+                                               : 0;
     if (p[0] == 0xE0)
         lo = 0xA0;
     if (p[0] == 0xED)
@@ -220,7 +232,10 @@ static int byte_token(const char *p, size_t n)
         return -1;
     for (int i = 3; i < 5; i++) {
         int c = (unsigned char)p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int d = c >= '0' && c <= '9' ? c - '0'
+            : c >= 'a' && c <= 'f'   ? c - 'a' + 10
+            : c >= 'A' && c <= 'F'   ? c - 'A' + 10
+                                     : -1;
         if (d < 0)
             return -1;
         v = v * 16 + d;
@@ -264,8 +279,8 @@ static int step_byte_fallback(const struct list *in, struct list *out, struct tr
     return rc;
 }
 
-static int step_replace(const struct tok_dec *d, struct trl_tok_scratch *s, const struct list *in, struct list *out,
-    struct trl_err *err)
+static int step_replace(const struct tok_dec *d, struct trl_tok_scratch *s, const struct list *in,
+    struct list *out, struct trl_err *err)
 {
     struct trl_str text = {0};
     int rc = 0;
@@ -289,7 +304,8 @@ static int step_replace(const struct tok_dec *d, struct trl_tok_scratch *s, cons
 }
 
 /* Up to `start` of the character at the front and `stop` at the back of each text. */
-static int step_strip(const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
+static int step_strip(
+    const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
 {
     int rc = 0;
     size_t k = d->content_len;
@@ -300,14 +316,16 @@ static int step_strip(const struct tok_dec *d, const struct list *in, struct lis
             p += k;
             n -= k;
         }
-        for (int64_t j = 0; j < d->stop && k && n >= k && memcmp(p + n - k, d->content, k) == 0; j++)
+        for (int64_t j = 0; j < d->stop && k && n >= k && memcmp(p + n - k, d->content, k) == 0;
+             j++)
             n -= k;
         rc = list_add(out, p, n, err);
     }
     return rc;
 }
 
-static int step_metaspace(const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
+static int step_metaspace(
+    const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
 {
     struct trl_str text = {0};
     size_t k = d->content_len;
@@ -355,13 +373,15 @@ static void replace_all(struct trl_str *s, const char *from, const char *to)
 /* English punctuation and contractions lose the space before them. */
 static void clean_up(struct trl_str *s)
 {
-    static const char *const table[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
-        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    static const char *const table[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","},
+        {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"},
+        {" 've", "'ve"}, {" 're", "'re"}};
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         replace_all(s, table[i][0], table[i][1]);
 }
 
-static int step_wordpiece(const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
+static int step_wordpiece(
+    const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
 {
     struct trl_str text = {0};
     int rc = 0;
@@ -384,7 +404,8 @@ static int step_wordpiece(const struct tok_dec *d, const struct list *in, struct
 }
 
 /* The suffix becomes a space, in the last token nothing. */
-static int step_bpe(const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
+static int step_bpe(
+    const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
 {
     struct trl_str text = {0};
     int rc = 0;
@@ -409,7 +430,8 @@ static int step_bpe(const struct tok_dec *d, const struct list *in, struct list 
 }
 
 /* Equal neighbours are one; the pad vanishes; the word delimiter is a space. */
-static int step_ctc(const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
+static int step_ctc(
+    const struct tok_dec *d, const struct list *in, struct list *out, struct trl_err *err)
 {
     struct trl_str text = {0};
     int rc = 0;
@@ -434,7 +456,8 @@ static int step_ctc(const struct tok_dec *d, const struct list *in, struct list 
     return rc;
 }
 
-static int step(const struct tok_dec *d, struct trl_tok_scratch *s, const struct list *in, struct list *out, struct trl_err *err)
+static int step(const struct tok_dec *d, struct trl_tok_scratch *s, const struct list *in,
+    struct list *out, struct trl_err *err)
 {
     switch (d->kind) {
     case TOK_DEC_BYTE_LEVEL:
@@ -461,11 +484,12 @@ static int step(const struct tok_dec *d, struct trl_tok_scratch *s, const struct
 
 /* ---- ids to text ---- */
 
-static int collect(const struct trl_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, struct list *l,
-    struct trl_err *err)
+static int collect(const struct trl_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
+    struct list *l, struct trl_err *err)
 {
     for (size_t i = 0; i < n; i++) {
-        int32_t a = ids[i] >= 0 && (size_t)ids[i] < t->added_by_id_len ? t->added_by_id[ids[i]] : -1;
+        int32_t a =
+            ids[i] >= 0 && (size_t)ids[i] < t->added_by_id_len ? t->added_by_id[ids[i]] : -1;
         const struct tok_entry *e = trl__vocab_get(&t->vocab, ids[i]);
         int rc = 0;
         if (a >= 0 && !(skip_special && t->added[a].skip))
@@ -478,8 +502,8 @@ static int collect(const struct trl_tokenizer *t, const int32_t *ids, size_t n, 
     return trl_str_check(&l->text, err);
 }
 
-int trl_tokenizer_decode(const struct trl_tokenizer *t, const int32_t *ids, size_t n, bool skip_special, struct trl_str *out,
-    struct trl_err *err)
+int trl_tokenizer_decode(const struct trl_tokenizer *t, const int32_t *ids, size_t n,
+    bool skip_special, struct trl_str *out, struct trl_err *err)
 {
     struct list a = {0}, b = {0};
     struct trl_tok_scratch *s = NULL;

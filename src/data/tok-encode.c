@@ -5,7 +5,8 @@
 #include "base/alloc.h"
 #include "data/tok-internal.h"
 
-int trl_tok_scratch_new(struct trl_tok_scratch **ret, const struct trl_tokenizer *t, struct trl_err *err)
+int trl_tok_scratch_new(
+    struct trl_tok_scratch **ret, const struct trl_tokenizer *t, struct trl_err *err)
 {
     struct trl_tok_scratch *s = trl_calloc(1, sizeof(*s));
     if (!s)
@@ -17,7 +18,8 @@ int trl_tok_scratch_new(struct trl_tok_scratch **ret, const struct trl_tokenizer
     s->cache = trl_calloc(TOK_CACHE_SLOTS, sizeof(*s->cache));
     if (!s->match || !s->match_ctx || !s->cache) {
         trl_tok_scratch_free(s);
-        return trl_fail_nomem(err, TOK_CACHE_SLOTS * sizeof(*s->cache), "a tokenizer's working memory");
+        return trl_fail_nomem(
+            err, TOK_CACHE_SLOTS * sizeof(*s->cache), "a tokenizer's working memory");
     }
     if (s->jit_stack)
         pcre2_jit_stack_assign(s->match_ctx, NULL, s->jit_stack);
@@ -82,7 +84,8 @@ static int out_reserve(struct trl_ids *o, size_t n, bool offsets, struct trl_err
     return 0;
 }
 
-static int out_add(struct trl_ids *o, int32_t id, uint32_t b, uint32_t e, bool offsets, struct trl_err *err)
+static int out_add(
+    struct trl_ids *o, int32_t id, uint32_t b, uint32_t e, bool offsets, struct trl_err *err)
 {
     int rc = out_reserve(o, 1, offsets, err);
     if (rc)
@@ -131,8 +134,8 @@ static void count_spaces(const char *p, size_t len, uint32_t *ret_lead, uint32_t
     *ret_trail = trail;
 }
 
-/* ByteLevel's trim_offsets, in whole characters. A single leading space of the first token counts as the one that
- * add_prefix_space made. */
+/* ByteLevel's trim_offsets, in whole characters. A single leading space of the first token counts
+ * as the one that add_prefix_space made. */
 static void trim(const struct run *r, const char *token, size_t len, uint32_t *b, uint32_t *e)
 {
     uint32_t lead, trail, p = *e;
@@ -183,7 +186,8 @@ static bool cache_hit(const struct tok_cache_slot *c, uint32_t hash, const char 
     return c->hash == hash && c->key_len == len && memcmp(c->key, w, len) == 0;
 }
 
-static void cache_store(struct tok_cache_slot *c, uint32_t hash, const char *w, size_t len, const struct tok_sym *at, size_t n)
+static void cache_store(struct tok_cache_slot *c, uint32_t hash, const char *w, size_t len,
+    const struct tok_sym *at, size_t n)
 {
     c->hash = hash;
     c->key_len = (uint8_t)len;
@@ -195,7 +199,8 @@ static void cache_store(struct tok_cache_slot *c, uint32_t hash, const char *w, 
     }
 }
 
-static int emit_cached(struct run *r, const struct tok_cache_slot *c, size_t base, struct trl_err *err)
+static int emit_cached(
+    struct run *r, const struct tok_cache_slot *c, size_t base, struct trl_err *err)
 {
     uint32_t pos = 0;
     int rc = out_reserve(r->out, c->n, r->offsets, err);
@@ -235,7 +240,8 @@ static int run_word(struct run *r, size_t b, size_t e, struct trl_err *err)
 /* ---- parts ---- */
 
 /* A match of an added token at [b, e) of `x`. */
-static int emit_added(struct run *r, const struct tok_added *a, const struct tok_text *x, size_t b, size_t e, struct trl_err *err)
+static int emit_added(struct run *r, const struct tok_added *a, const struct tok_text *x, size_t b,
+    size_t e, struct trl_err *err)
 {
     uint32_t ob = 0, oe = 0;
     if (r->offsets && b < e) {
@@ -248,11 +254,14 @@ static int emit_added(struct run *r, const struct tok_added *a, const struct tok
 }
 
 /* Bytes [b, e) of the normalized text: pieces, then ids. */
-static int run_normalized(struct run *r, const struct tok_text *x, size_t b, size_t e, struct trl_err *err)
+static int run_normalized(
+    struct run *r, const struct tok_text *x, size_t b, size_t e, struct trl_err *err)
 {
     struct tok_work *w = &r->s->pre;
-    w->text = (struct tok_text){
-        .p = x->p + b, .len = e - b, .align = x->align ? x->align + b : NULL, .origin = x->origin + (uint32_t)(x->align ? 0 : b)};
+    w->text = (struct tok_text){.p = x->p + b,
+        .len = e - b,
+        .align = x->align ? x->align + b : NULL,
+        .origin = x->origin + (uint32_t)(x->align ? 0 : b)};
     int rc = trl__pre_apply(r->t, r->s, w, err);
     for (size_t i = 0; i < w->spans[w->cur_spans].len && !rc; i++)
         rc = run_word(r, w->spans[w->cur_spans].at[i].b, w->spans[w->cur_spans].at[i].e, err);
@@ -288,26 +297,34 @@ static int run_text(struct run *r, struct trl_err *err)
     int rc = trl__added_split(t, &t->raw_match, r->text, r->len, parts, err);
     for (size_t i = 0; i < parts->len && !rc; i++) {
         const struct tok_part *p = &parts->at[i];
-        rc = p->added >= 0 ? emit_added(r, &t->added[p->added], &x, p->b, p->e, err) : run_raw(r, p->b, p->e, err);
+        rc = p->added >= 0 ? emit_added(r, &t->added[p->added], &x, p->b, p->e, err)
+                           : run_raw(r, p->b, p->e, err);
     }
     return rc;
 }
 
-int trl_tokenizer_encode(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *text, size_t len,
-    unsigned flags, struct trl_ids *out, struct trl_err *err)
+int trl_tokenizer_encode(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *text,
+    size_t len, unsigned flags, struct trl_ids *out, struct trl_err *err)
 {
     bool offsets = flags & TRL_TOK_OFFSETS, special = flags & TRL_TOK_ADD_SPECIAL;
     size_t start = out->len;
     int rc = 0;
     if (len > UINT32_MAX / 2)
-        return trl_fail(err, TRL_E_RANGE, "a text of %zu bytes is too long for the tokenizer (at most 2 GB)", len);
+        return trl_fail(err, TRL_E_RANGE,
+            "a text of %zu bytes is too long for the tokenizer (at most 2 GB)", len);
     size_t bad = trl_utf8_check(text, len);
     if (bad != len)
         return trl_fail(err, TRL_E_DATA, "the text is not valid UTF-8 at byte %zu", bad);
     s->norm.offsets = s->pre.offsets = offsets || t->needs_align;
     for (size_t i = 0; special && i < t->post.n_before && !rc; i++)
         rc = out_add(out, t->post.before[i], 0, 0, offsets, err);
-    struct run r = {.t = t, .s = s, .text = text, .len = len, .out = out, .first = out->len, .offsets = offsets};
+    struct run r = {.t = t,
+        .s = s,
+        .text = text,
+        .len = len,
+        .out = out,
+        .first = out->len,
+        .offsets = offsets};
     if (!rc)
         rc = run_text(&r, err);
     for (size_t i = 0; special && i < t->post.n_after && !rc; i++)

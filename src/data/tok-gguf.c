@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tokenizer inside a GGUF file, written as the tokenizer.json and tokenizer_config.json that say the same, and loaded from these.
- * "gpt2" is byte-level BPE with a split pattern named by tokenizer.ggml.pre; "llama" is sentencepiece BPE, whose merges follow
- * from the scores.
+ * The tokenizer inside a GGUF file, written as the tokenizer.json and tokenizer_config.json that
+ * say the same, and loaded from these. "gpt2" is byte-level BPE with a split pattern named by
+ * tokenizer.ggml.pre; "llama" is sentencepiece BPE, whose merges follow from the scores.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,9 @@ struct source {
 #define TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define LLAMA3 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" TAIL
 #define QWEN2 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" TAIL
-#define DEEPSEEK3 "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
+#define DEEPSEEK3 \
+    "[!\"#$%&'()*+,\\-./" \
+    ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
     " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 static const struct pre {
@@ -56,8 +58,11 @@ static const struct pre {
     {"qwen2", {QWEN2}, false, false, false},
     {"deepseek-r1-qwen", {QWEN2}, false, false, false},
     {"stablelm2", {QWEN2}, false, false, false},
-    {"deepseek-v3", {"\\p{N}{1,3}", "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+", DEEPSEEK3}, false,
-        false, false},
+    {"deepseek-v3",
+        {"\\p{N}{1,3}",
+            "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+",
+            DEEPSEEK3},
+        false, false, false},
 };
 
 static int find_pre(const struct source *s, const struct pre **ret, struct trl_err *err)
@@ -72,8 +77,11 @@ static int find_pre(const struct source *s, const struct pre **ret, struct trl_e
             *ret = &pres[i];
             return 0;
         }
-    return trl_fail(err, TRL_E_UNSUPPORTED, "%s: tokenizer.ggml.pre '%.*s' is not supported (gpt-2, smollm, starcoder, refact, command-r, "
-        "llama-bpe, smaug-bpe, qwen2, deepseek-r1-qwen, deepseek-v3 and stablelm2 are); use the model's own folder with tokenizer.json",
+    return trl_fail(err, TRL_E_UNSUPPORTED,
+        "%s: tokenizer.ggml.pre '%.*s' is not supported (gpt-2, smollm, starcoder, refact, "
+        "command-r, "
+        "llama-bpe, smaug-bpe, qwen2, deepseek-r1-qwen, deepseek-v3 and stablelm2 are); use the "
+        "model's own folder with tokenizer.json",
         s->origin, (int)(len < 60 ? len : 60), name);
 }
 
@@ -88,7 +96,8 @@ static int read_id(const struct source *s, const char *key, int64_t *ret, struct
     if (*ret == UINT32_MAX) /* "none", as some writers put it */
         *ret = -1;
     if (*ret < -1 || *ret >= (int64_t)s->n)
-        return trl_fail(err, TRL_E_DATA, "%s: %s is %lld, but there are %zu tokens", s->origin, key, (long long)*ret, s->n);
+        return trl_fail(err, TRL_E_DATA, "%s: %s is %lld, but there are %zu tokens", s->origin, key,
+            (long long)*ret, s->n);
     return 0;
 }
 
@@ -102,10 +111,12 @@ static int read_tokens(struct source *s, struct trl_err *err)
         (rc = trl_gguf_get_numbers(s->g, "tokenizer.ggml.scores", &scores, err)))
         return rc;
     if (a.left == 0 || a.left >= TOK_ID_MAX)
-        return trl_fail(err, TRL_E_DATA, "%s: tokenizer.ggml.tokens holds %llu tokens; 1 to %d are possible", s->origin,
+        return trl_fail(err, TRL_E_DATA,
+            "%s: tokenizer.ggml.tokens holds %llu tokens; 1 to %d are possible", s->origin,
             (unsigned long long)a.left, TOK_ID_MAX - 1);
     if ((types.left && types.left != a.left) || (scores.left && scores.left != a.left))
-        return trl_fail(err, TRL_E_DATA, "%s: tokenizer.ggml.tokens, .token_type and .scores differ in length", s->origin);
+        return trl_fail(err, TRL_E_DATA,
+            "%s: tokenizer.ggml.tokens, .token_type and .scores differ in length", s->origin);
     s->n = a.left;
     s->token = trl_calloc(s->n, sizeof(*s->token));
     if (!s->token)
@@ -115,7 +126,8 @@ static int read_tokens(struct source *s, struct trl_err *err)
         t->type = trl_gguf_array_next_num(&types, &v) && v >= 1 && v <= 6 ? (int)v : TYPE_NORMAL;
         t->score = trl_gguf_array_next_num(&scores, &v) ? v : 0;
         if (trl_utf8_check(t->s, t->len) != t->len || t->len > 65535)
-            return trl_fail(err, TRL_E_DATA, "%s: token %zu is not valid UTF-8, or longer than 65535 bytes", s->origin, i);
+            return trl_fail(err, TRL_E_DATA,
+                "%s: token %zu is not valid UTF-8, or longer than 65535 bytes", s->origin, i);
     }
     if ((rc = read_id(s, "tokenizer.ggml.bos_token_id", &s->bos, err)) ||
         (rc = read_id(s, "tokenizer.ggml.eos_token_id", &s->eos, err)) ||
@@ -152,7 +164,9 @@ static void put_added(struct trl_str *o, const struct source *s, bool unknown_to
             continue;
         trl_str_printf(o, "%s{\"id\":%zu,\"content\":", first ? "" : ",", i);
         put_token(o, s, i);
-        trl_str_printf(o, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":%s}",
+        trl_str_printf(o,
+            ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
+            "\"special\":%s}",
             special ? "true" : "false");
         first = false;
     }
@@ -223,13 +237,15 @@ static void put_pre(struct trl_str *o, const struct pre *p)
         trl_str_put_json(o, p->split[i], strlen(p->split[i]));
         trl_str_puts(o, "},\"behavior\":\"Isolated\",\"invert\":false},");
     }
-    trl_str_printf(o, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":%s}]}",
+    trl_str_printf(o,
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":%s}"
+        "]}",
         p->split[0] ? "false" : "true");
 }
 
 static const char head[] = "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,";
-static const char byte_decoder[] =
-    "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true}";
+static const char byte_decoder[] = "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,"
+                                   "\"trim_offsets\":true,\"use_regex\":true}";
 
 static int write_gpt2(struct source *s, struct trl_str *o, struct trl_err *err)
 {
@@ -242,27 +258,33 @@ static int write_gpt2(struct source *s, struct trl_str *o, struct trl_err *err)
     if (rc)
         return rc;
     s->add_bos = p->add_bos;
-    if ((rc = read_flags(s, err)) || (rc = trl_gguf_get_strings(s->g, "tokenizer.ggml.merges", &a, err)))
+    if ((rc = read_flags(s, err)) ||
+        (rc = trl_gguf_get_strings(s->g, "tokenizer.ggml.merges", &a, err)))
         return rc;
     if (a.left == 0)
         return trl_fail(err, TRL_E_DATA, "%s: no tokenizer.ggml.merges", s->origin);
     trl_str_puts(o, head);
     put_added(o, s, false);
     trl_str_puts(o, ",\"normalizer\":");
-    trl_str_puts(o, p->split[0] && strcmp(p->split[0], QWEN2) == 0 ? "{\"type\":\"NFC\"}," : "null,");
+    trl_str_puts(
+        o, p->split[0] && strcmp(p->split[0], QWEN2) == 0 ? "{\"type\":\"NFC\"}," : "null,");
     put_pre(o, p);
     trl_str_puts(o, ",");
     put_post(o, s);
-    trl_str_printf(o, ",%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
-        "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,", byte_decoder,
-        p->ignore_merges ? "true" : "false");
+    trl_str_printf(o,
+        ",%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_"
+        "prefix\":null,"
+        "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%"
+        "s,",
+        byte_decoder, p->ignore_merges ? "true" : "false");
     put_vocab(o, s);
     trl_str_puts(o, ",\"merges\":[");
     while (trl_gguf_array_next_str(&a, &m, &n)) {
         const char *space = n > 2 ? memchr(m + 1, ' ', n - 2) : NULL;
         if (!space || trl_utf8_check(m, n) != n)
-            return trl_fail(err, TRL_E_DATA, "%s: tokenizer.ggml.merges: '%.*s' is not two tokens with a space between", s->origin,
-                (int)(n < 80 ? n : 80), m);
+            return trl_fail(err, TRL_E_DATA,
+                "%s: tokenizer.ggml.merges: '%.*s' is not two tokens with a space between",
+                s->origin, (int)(n < 80 ? n : 80), m);
         trl_str_puts(o, first ? "[" : ",[");
         trl_str_put_json(o, m, (size_t)(space - m));
         trl_str_puts(o, ",");
@@ -314,7 +336,8 @@ static int find_pairs(struct pairs *p, struct trl_err *err)
         int n;
         for (size_t k = 0; t->len < 256 && k < t->len && !rc; k += (size_t)n) {
             trl__uc_next(t->s + k, &n);
-            int32_t l = k ? trl__vocab_find(&v, t->s, k) : -1, r = l < 0 ? -1 : trl__vocab_find(&v, t->s + k, t->len - k);
+            int32_t l = k ? trl__vocab_find(&v, t->s, k) : -1,
+                    r = l < 0 ? -1 : trl__vocab_find(&v, t->s + k, t->len - k);
             if (r < 0)
                 continue;
             void *q = p->at;
@@ -341,20 +364,30 @@ static int write_llama(struct source *s, struct trl_str *o, struct trl_err *err)
         goto out;
     trl_str_puts(o, head);
     put_added(o, s, true);
-    trl_str_puts(o, s->add_space
-            ? ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"},"
-              "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xE2\x96\x81\"}]},"
-            : ",\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xE2\x96\x81\"},");
+    trl_str_puts(o,
+        s->add_space ? ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
+                       "\"Prepend\",\"prepend\":\"\xE2\x96\x81\"},"
+                       "{\"type\":\"Replace\",\"pattern\":{\"String\":\" "
+                       "\"},\"content\":\"\xE2\x96\x81\"}]},"
+                     : ",\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" "
+                       "\"},\"content\":\"\xE2\x96\x81\"},");
     trl_str_puts(o, "\"pre_tokenizer\":null,");
     put_post(o, s);
-    trl_str_printf(o, ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xE2\x96\x81\"},"
-        "\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}%s]},\"model\":{\"type\":\"BPE\",\"dropout\":null,"
-        "\"unk_token\":", s->add_space ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}" : "");
+    trl_str_printf(o,
+        ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+        "\"String\":\"\xE2\x96\x81\"},"
+        "\"content\":\" "
+        "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}%s]},\"model\":{\"type\":\"BPE\","
+        "\"dropout\":null,"
+        "\"unk_token\":",
+        s->add_space ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}" : "");
     if (s->unk >= 0)
         put_token(o, s, (size_t)s->unk);
     else
         trl_str_puts(o, "null");
-    trl_str_puts(o, ",\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":true,\"byte_fallback\":true,"
+    trl_str_puts(o,
+        ",\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":true,\"byte_"
+        "fallback\":true,"
         "\"ignore_merges\":false,");
     put_vocab(o, s);
     trl_str_puts(o, ",\"merges\":[");
@@ -408,7 +441,8 @@ static int write_config(const struct source *s, struct trl_str *o, struct trl_er
     return 0;
 }
 
-/* tokenizer.chat_template, and tokenizer.chat_template.NAME for the names in tokenizer.chat_templates */
+/* tokenizer.chat_template, and tokenizer.chat_template.NAME for the names in
+ * tokenizer.chat_templates */
 static int load_templates(struct trl_tokenizer *t, const struct trl_gguf *g, struct trl_err *err)
 {
     struct trl_gguf_array names;
@@ -417,7 +451,8 @@ static int load_templates(struct trl_tokenizer *t, const struct trl_gguf *g, str
     char key[160], copy[64];
     int rc = trl_gguf_get_str(g, "tokenizer.chat_template", &text, &len, err);
     if (rc || (text && (rc = trl__config_add_template(t, "default", text, len, err))) ||
-        (trl_gguf_has(g, "tokenizer.chat_templates") && (rc = trl_gguf_get_strings(g, "tokenizer.chat_templates", &names, err))))
+        (trl_gguf_has(g, "tokenizer.chat_templates") &&
+            (rc = trl_gguf_get_strings(g, "tokenizer.chat_templates", &names, err))))
         return rc;
     if (!trl_gguf_has(g, "tokenizer.chat_templates"))
         return 0;
@@ -427,7 +462,8 @@ static int load_templates(struct trl_tokenizer *t, const struct trl_gguf *g, str
         snprintf(copy, sizeof(copy), "%.*s", (int)n, name);
         snprintf(key, sizeof(key), "tokenizer.chat_template.%s", copy);
         text = NULL;
-        if ((rc = trl_gguf_get_str(g, key, &text, &len, err)) || (text && (rc = trl__config_add_template(t, copy, text, len, err))))
+        if ((rc = trl_gguf_get_str(g, key, &text, &len, err)) ||
+            (text && (rc = trl__config_add_template(t, copy, text, len, err))))
             return rc;
     }
     return 0;
@@ -442,14 +478,21 @@ static int convert(struct trl_tokenizer *t, struct source *s, struct trl_err *er
     if ((rc = trl_gguf_get_str(s->g, "tokenizer.ggml.model", &model, &n, err)))
         return rc;
     if (!model)
-        return trl_fail(err, TRL_E_DATA, "%s: the GGUF file has no tokenizer (no key tokenizer.ggml.model)", s->origin);
-    bool gpt2 = n == 4 && memcmp(model, "gpt2", 4) == 0, llama = n == 5 && memcmp(model, "llama", 5) == 0;
+        return trl_fail(err, TRL_E_DATA,
+            "%s: the GGUF file has no tokenizer (no key tokenizer.ggml.model)", s->origin);
+    bool gpt2 = n == 4 && memcmp(model, "gpt2", 4) == 0,
+         llama = n == 5 && memcmp(model, "llama", 5) == 0;
     if (!gpt2 && !llama)
-        return trl_fail(err, TRL_E_UNSUPPORTED, "%s: tokenizer.ggml.model '%.*s' is not supported (gpt2 and llama are); use the model's own "
-            "folder with tokenizer.json", s->origin, (int)(n < 60 ? n : 60), model);
-    if ((rc = read_tokens(s, err)) || (rc = gpt2 ? write_gpt2(s, &json, err) : write_llama(s, &json, err)) ||
-        (rc = write_config(s, &config, err)) || (rc = trl_str_check(&json, err)) || (rc = trl_str_check(&config, err)) ||
-        (rc = load_templates(t, s->g, err)) || (rc = trl__tok_open_parsed(t, json.data, json.len, config.data, config.len, err)))
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "%s: tokenizer.ggml.model '%.*s' is not supported (gpt2 and llama are); use the "
+            "model's own "
+            "folder with tokenizer.json",
+            s->origin, (int)(n < 60 ? n : 60), model);
+    if ((rc = read_tokens(s, err)) ||
+        (rc = gpt2 ? write_gpt2(s, &json, err) : write_llama(s, &json, err)) ||
+        (rc = write_config(s, &config, err)) || (rc = trl_str_check(&json, err)) ||
+        (rc = trl_str_check(&config, err)) || (rc = load_templates(t, s->g, err)) ||
+        (rc = trl__tok_open_parsed(t, json.data, json.len, config.data, config.len, err)))
         goto out;
     t->json_len = json.len;
     t->config_len = config.len;
@@ -463,7 +506,8 @@ out:
     return rc;
 }
 
-int trl__tok_from_gguf_reader(struct trl_tokenizer *t, const struct trl_gguf *g, struct trl_err *err)
+int trl__tok_from_gguf_reader(
+    struct trl_tokenizer *t, const struct trl_gguf *g, struct trl_err *err)
 {
     struct source s = {.g = g, .origin = trl_gguf_origin(g)};
     int rc = convert(t, &s, err);

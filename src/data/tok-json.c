@@ -21,7 +21,8 @@ int trl__tok_scan_fail(const struct tok_scan *s, struct trl_err *err, const char
             line++;
             bol = p + 1;
         }
-    return trl_fail(err, TRL_E_PARSE, "%s:%d:%zu: %s", s->origin, line, (size_t)(s->p - bol) + 1, what);
+    return trl_fail(
+        err, TRL_E_PARSE, "%s:%d:%zu: %s", s->origin, line, (size_t)(s->p - bol) + 1, what);
 }
 
 void trl__tok_scan_init(struct tok_scan *s, const struct tok_json *j, const char *text, size_t len)
@@ -57,7 +58,10 @@ static int hex4(const char *p)
     int v = 0;
     for (int i = 0; i < 4; i++) {
         char c = p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int d = c >= '0' && c <= '9' ? c - '0'
+            : c >= 'a' && c <= 'f'   ? c - 'a' + 10
+            : c >= 'A' && c <= 'F'   ? c - 'A' + 10
+                                     : -1;
         if (d < 0)
             return -1;
         v = v * 16 + d;
@@ -149,7 +153,8 @@ int trl__tok_scan_num(struct tok_scan *s, double *ret, struct trl_err *err)
         n++;
     }
     text[n] = '\0';
-    if (n == 0 || !(text[0] == '-' || (text[0] >= '0' && text[0] <= '9')) || !trl_parse_f64(text, ret))
+    if (n == 0 || !(text[0] == '-' || (text[0] >= '0' && text[0] <= '9')) ||
+        !trl_parse_f64(text, ret))
         return trl__tok_scan_fail(s, err, "a number expected");
     s->p += n;
     return 0;
@@ -222,9 +227,12 @@ static int skip_value(struct tok_scan *s, struct trl_err *err)
     return 0;
 }
 
-/* Walk the members of the object at s->p; calls on_member with s->p at the value. on_member must move over it. */
-static int walk_object(struct tok_scan *s, int (*on_member)(struct tok_scan *, const char *key, size_t key_len, void *ctx,
-    struct trl_err *err), void *ctx, const char *where, struct trl_err *err)
+/* Walk the members of the object at s->p; calls on_member with s->p at the value. on_member must
+ * move over it. */
+static int walk_object(struct tok_scan *s,
+    int (*on_member)(
+        struct tok_scan *, const char *key, size_t key_len, void *ctx, struct trl_err *err),
+    void *ctx, const char *where, struct trl_err *err)
 {
     int rc = trl__tok_scan_expect(s, '{', where, err);
     if (rc || trl__tok_scan_is(s, '}'))
@@ -232,7 +240,8 @@ static int walk_object(struct tok_scan *s, int (*on_member)(struct tok_scan *, c
     do {
         const char *key;
         size_t len;
-        if ((rc = trl__tok_scan_str(s, &key, &len, err)) || (rc = trl__tok_scan_expect(s, ':', where, err)))
+        if ((rc = trl__tok_scan_str(s, &key, &len, err)) ||
+            (rc = trl__tok_scan_expect(s, ':', where, err)))
             return rc;
         skip_space(s);
         if ((rc = on_member(s, key, len, ctx, err)))
@@ -248,7 +257,8 @@ struct split {
 };
 
 /* Take a large value out: `rest` gets everything before it, and null. */
-static int cut_value(struct tok_scan *s, struct split *sp, const char **ret, size_t *ret_len, struct trl_err *err)
+static int cut_value(
+    struct tok_scan *s, struct split *sp, const char **ret, size_t *ret_len, struct trl_err *err)
 {
     const char *start = s->p;
     int rc = skip_value(s, err);
@@ -264,7 +274,8 @@ static int cut_value(struct tok_scan *s, struct split *sp, const char **ret, siz
     return 0;
 }
 
-static int on_model_member(struct tok_scan *s, const char *key, size_t len, void *ctx, struct trl_err *err)
+static int on_model_member(
+    struct tok_scan *s, const char *key, size_t len, void *ctx, struct trl_err *err)
 {
     struct split *sp = ctx;
     if (len == 5 && memcmp(key, "vocab", 5) == 0)
@@ -274,14 +285,16 @@ static int on_model_member(struct tok_scan *s, const char *key, size_t len, void
     return skip_value(s, err);
 }
 
-static int on_top_member(struct tok_scan *s, const char *key, size_t len, void *ctx, struct trl_err *err)
+static int on_top_member(
+    struct tok_scan *s, const char *key, size_t len, void *ctx, struct trl_err *err)
 {
     if (len == 5 && memcmp(key, "model", 5) == 0 && s->p < s->end && *s->p == '{')
         return walk_object(s, on_model_member, ctx, "\"model\"", err);
     return skip_value(s, err);
 }
 
-int trl__tok_json_split(struct tok_json *j, const char *json, size_t len, const char *origin, struct trl_err *err)
+int trl__tok_json_split(
+    struct tok_json *j, const char *json, size_t len, const char *origin, struct trl_err *err)
 {
     *j = (struct tok_json){.begin = json, .origin = origin};
     struct tok_scan s;
@@ -294,13 +307,15 @@ int trl__tok_json_split(struct tok_json *j, const char *json, size_t len, const 
         rc = trl__tok_scan_fail(&s, err, "ill-formed UTF-8");
         goto out;
     }
-    if ((rc = walk_object(&s, on_top_member, &sp, "tokenizer.json", err)) || (rc = trl__tok_scan_end(&s, err)))
+    if ((rc = walk_object(&s, on_top_member, &sp, "tokenizer.json", err)) ||
+        (rc = trl__tok_scan_end(&s, err)))
         goto out;
     trl_str_append(&sp.rest, sp.copied, (size_t)(json + len - sp.copied));
     if ((rc = trl_str_check(&sp.rest, err)))
         goto out;
     json_error_t je;
-    j->rest = json_loadb(trl_str_get(&sp.rest), sp.rest.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+    j->rest = json_loadb(
+        trl_str_get(&sp.rest), sp.rest.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
     if (!j->rest)
         rc = trl_fail(err, TRL_E_PARSE, "%s: %s", origin, je.text);
 out:
@@ -315,13 +330,17 @@ void trl__tok_json_release(struct tok_json *j)
     j->rest = NULL;
 }
 
-static int fail_member(struct trl_err *err, const char *where, const char *key, const char *want, const json_t *got)
+static int fail_member(
+    struct trl_err *err, const char *where, const char *key, const char *want, const json_t *got)
 {
-    static const char *const names[] = {"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
-    return trl_fail(err, TRL_E_DATA, "%s: '%s' must be %s, not %s", where, key, want, got ? names[json_typeof(got)] : "missing");
+    static const char *const names[] = {
+        "an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
+    return trl_fail(err, TRL_E_DATA, "%s: '%s' must be %s, not %s", where, key, want,
+        got ? names[json_typeof(got)] : "missing");
 }
 
-int trl__tok_get_bool(const json_t *o, const char *key, bool *ret, const char *where, struct trl_err *err)
+int trl__tok_get_bool(
+    const json_t *o, const char *key, bool *ret, const char *where, struct trl_err *err)
 {
     const json_t *v = json_object_get(o, key);
     if (!v || json_is_null(v))
@@ -332,7 +351,8 @@ int trl__tok_get_bool(const json_t *o, const char *key, bool *ret, const char *w
     return 0;
 }
 
-int trl__tok_get_int(const json_t *o, const char *key, int64_t *ret, const char *where, struct trl_err *err)
+int trl__tok_get_int(
+    const json_t *o, const char *key, int64_t *ret, const char *where, struct trl_err *err)
 {
     const json_t *v = json_object_get(o, key);
     if (!v || json_is_null(v))
@@ -343,8 +363,8 @@ int trl__tok_get_int(const json_t *o, const char *key, int64_t *ret, const char 
     return 0;
 }
 
-int trl__tok_get_str(const json_t *o, const char *key, bool need, const char **ret, size_t *ret_len, const char *where,
-    struct trl_err *err)
+int trl__tok_get_str(const json_t *o, const char *key, bool need, const char **ret, size_t *ret_len,
+    const char *where, struct trl_err *err)
 {
     const json_t *v = json_object_get(o, key);
     if ((!v || json_is_null(v)) && !need)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model part of tokenizer.json: which kind, its vocabulary; WordLevel and WordPiece as a whole. */
+/* The model part of tokenizer.json: which kind, its vocabulary; WordLevel and WordPiece as a whole.
+ */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -18,8 +19,10 @@ static int load_vocab(struct trl_tokenizer *t, const struct tok_json *j, struct 
     if ((rc = trl__tok_scan_expect(&sc, '{', "\"vocab\"", err)) || trl__tok_scan_is(&sc, '}'))
         goto out;
     do {
-        if ((rc = trl__tok_scan_str(&sc, &s, &n, err)) || (rc = trl__tok_scan_expect(&sc, ':', "\"vocab\"", err)) ||
-            (rc = trl__tok_scan_int(&sc, &id, err)) || (rc = trl__vocab_add(&t->vocab, s, n, id, t->origin, err)))
+        if ((rc = trl__tok_scan_str(&sc, &s, &n, err)) ||
+            (rc = trl__tok_scan_expect(&sc, ':', "\"vocab\"", err)) ||
+            (rc = trl__tok_scan_int(&sc, &id, err)) ||
+            (rc = trl__vocab_add(&t->vocab, s, n, id, t->origin, err)))
             goto out;
     } while (trl__tok_scan_is(&sc, ','));
     if (!(rc = trl__tok_scan_expect(&sc, '}', "\"vocab\"", err)))
@@ -30,7 +33,8 @@ out:
     return rc;
 }
 
-/* Old files have no type: a Unigram vocabulary is a list, only BPE has merges, WordPiece has a prefix. */
+/* Old files have no type: a Unigram vocabulary is a list, only BPE has merges, WordPiece has a
+ * prefix. */
 static const char *guess_type(const struct tok_json *j, const json_t *m)
 {
     if (j->vocab && j->vocab[0] == '[')
@@ -50,7 +54,8 @@ static int load_words(struct trl_tokenizer *t, const json_t *m, struct trl_err *
     snprintf(where, sizeof(where), "%s: model", t->origin);
     w->max_chars = 100;
     if ((rc = trl__tok_get_str(m, "unk_token", false, &s, &n, where, err)) ||
-        (rc = trl__tok_get_str(m, "continuing_subword_prefix", false, &prefix, &prefix_len, where, err)) ||
+        (rc = trl__tok_get_str(
+             m, "continuing_subword_prefix", false, &prefix, &prefix_len, where, err)) ||
         (rc = trl__tok_get_int(m, "max_input_chars_per_word", &w->max_chars, where, err)))
         return rc;
     w->unk_id = trl__vocab_find(&t->vocab, s, n);
@@ -75,7 +80,8 @@ int trl__model_load(struct trl_tokenizer *t, const struct tok_json *j, struct tr
     while (kind < 4 && strcmp(type, names[kind]) != 0)
         kind++;
     if (kind == 4)
-        return trl_fail(err, TRL_E_UNSUPPORTED, "%s: a model of type '%.60s'; BPE, Unigram, WordLevel and WordPiece are known",
+        return trl_fail(err, TRL_E_UNSUPPORTED,
+            "%s: a model of type '%.60s'; BPE, Unigram, WordLevel and WordPiece are known",
             t->origin, type);
     if (!j->vocab)
         return trl_fail(err, TRL_E_DATA, "%s: the model has no 'vocab'", t->origin);
@@ -96,21 +102,26 @@ void trl__model_release(struct tok_model *m)
     trl_free(m->trie_id);
 }
 
-static int add_unk(const struct trl_tokenizer *t, struct trl_tok_scratch *s, size_t len, struct trl_err *err)
+static int add_unk(
+    const struct trl_tokenizer *t, struct trl_tok_scratch *s, size_t len, struct trl_err *err)
 {
     if (t->model.unk_id < 0)
-        return trl_fail(err, TRL_E_DATA, "%s: a word is not in the vocabulary, and neither is the unknown token", t->origin);
+        return trl_fail(err, TRL_E_DATA,
+            "%s: a word is not in the vocabulary, and neither is the unknown token", t->origin);
     return trl__syms_add(&s->syms, t->model.unk_id, 0, len, err);
 }
 
-static int wordlevel_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w, size_t len, struct trl_err *err)
+static int wordlevel_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w,
+    size_t len, struct trl_err *err)
 {
     int32_t id = trl__vocab_find(&t->vocab, w, len);
     return id < 0 ? add_unk(t, s, len, err) : trl__syms_add(&s->syms, id, 0, len, err);
 }
 
-/* Longest piece first, then the longest continuation, and so on; a rest that has none makes the whole word unknown. */
-static int wordpiece_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w, size_t len, struct trl_err *err)
+/* Longest piece first, then the longest continuation, and so on; a rest that has none makes the
+ * whole word unknown. */
+static int wordpiece_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w,
+    size_t len, struct trl_err *err)
 {
     const struct tok_model *m = &t->model;
     size_t first = s->syms.len;
@@ -148,8 +159,8 @@ static int wordpiece_word(const struct trl_tokenizer *t, struct trl_tok_scratch 
     return 0;
 }
 
-int trl__model_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w, size_t len, bool *ret_plain,
-    struct trl_err *err)
+int trl__model_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w,
+    size_t len, bool *ret_plain, struct trl_err *err)
 {
     *ret_plain = true;
     switch (t->model.kind) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unicode normalization forms with alignment. Each output character carries a change: 0 it replaces one input character, 1 it was
- * inserted, -n it also swallowed n more. A character made from several stands for the first of them; an inserted one for
- * the same input as the one before it.
+ * Unicode normalization forms with alignment. Each output character carries a change: 0 it replaces
+ * one input character, 1 it was inserted, -n it also swallowed n more. A character made from
+ * several stands for the first of them; an inserted one for the same input as the one before it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,8 @@ static bool is_inert(unsigned cp, bool compat)
         return true;
     if (compat)
         return (cp >= 0x3400 && cp <= 0x9FFF) || (cp >= 0x410 && cp <= 0x418);
-    return (cp >= 0x3400 && cp <= 0x9FFF) || (cp >= 0x2010 && cp <= 0x2027) || (cp >= 0x3001 && cp <= 0x3029);
+    return (cp >= 0x3400 && cp <= 0x9FFF) || (cp >= 0x2010 && cp <= 0x2027) ||
+        (cp >= 0x3001 && cp <= 0x3029);
 }
 
 static bool needs_work(const char *p, size_t len, enum tok_norm_kind kind)
@@ -37,14 +38,16 @@ static bool needs_work(const char *p, size_t len, enum tok_norm_kind kind)
     for (size_t i = 0; i < len;) {
         int n;
         unsigned cp = trl__uc_next(p + i, &n);
-        if (!is_inert(cp, compat) && !(compose && cp < 0x300) && !(compose && cp >= 0x1F300 && cp < 0x1FB00))
+        if (!is_inert(cp, compat) && !(compose && cp < 0x300) &&
+            !(compose && cp >= 0x1F300 && cp < 0x1FB00))
             return true;
         i += (size_t)n;
     }
     return false;
 }
 
-static int decompose(struct nchars *out, const char *p, size_t len, bool compat, struct trl_err *err)
+static int decompose(
+    struct nchars *out, const char *p, size_t len, bool compat, struct trl_err *err)
 {
     utf8proc_option_t opt = UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0);
     for (size_t i = 0; i < len;) {
@@ -134,7 +137,8 @@ static void compose(struct nchars *s)
         struct nchar c = s->at[i];
         int ccc = trl__uc_ccc(c.cp);
         uint32_t both;
-        if (starter != SIZE_MAX && (last_ccc < 0 || last_ccc < ccc) && compose_pair(s->at[starter].cp, c.cp, &both)) {
+        if (starter != SIZE_MAX && (last_ccc < 0 || last_ccc < ccc) &&
+            compose_pair(s->at[starter].cp, c.cp, &both)) {
             s->at[starter].cp = both;
             s->at[starter].change += c.change - 1;
             continue;
@@ -181,7 +185,8 @@ int trl__norm_unicode(struct tok_work *w, enum tok_norm_kind kind, struct trl_er
     struct nchars s = {0};
     if (!needs_work(w->text.p, w->text.len, kind))
         return 0;
-    int rc = decompose(&s, w->text.p, w->text.len, kind == TOK_NORM_NFKC || kind == TOK_NORM_NFKD, err);
+    int rc =
+        decompose(&s, w->text.p, w->text.len, kind == TOK_NORM_NFKC || kind == TOK_NORM_NFKD, err);
     if (!rc)
         rc = reorder(&s, err);
     if (!rc && (kind == TOK_NORM_NFC || kind == TOK_NORM_NFKC))

@@ -7,7 +7,8 @@
 
 /* ---- loading ---- */
 
-static int add_step(struct trl_tokenizer *t, enum tok_norm_kind kind, struct tok_norm **ret, struct trl_err *err)
+static int add_step(
+    struct trl_tokenizer *t, enum tok_norm_kind kind, struct tok_norm **ret, struct trl_err *err)
 {
     void *p = t->norm;
     struct tok_norm *n = trl__tok_append(&p, &t->n_norm, &t->norm_cap, sizeof(*t->norm));
@@ -19,8 +20,8 @@ static int add_step(struct trl_tokenizer *t, enum tok_norm_kind kind, struct tok
     return 0;
 }
 
-static int copy_str(struct trl_tokenizer *t, const json_t *v, const char *key, const char **ret, size_t *ret_len,
-    const char *where, struct trl_err *err)
+static int copy_str(struct trl_tokenizer *t, const json_t *v, const char *key, const char **ret,
+    size_t *ret_len, const char *where, struct trl_err *err)
 {
     const char *s = NULL;
     int rc = trl__tok_get_str(v, key, true, &s, ret_len, where, err);
@@ -30,9 +31,11 @@ static int copy_str(struct trl_tokenizer *t, const json_t *v, const char *key, c
     return *ret ? 0 : trl_fail_nomem(err, *ret_len, where);
 }
 
-static int load_one(struct trl_tokenizer *t, const json_t *v, int depth, const char *where, struct trl_err *err);
+static int load_one(
+    struct trl_tokenizer *t, const json_t *v, int depth, const char *where, struct trl_err *err);
 
-static int load_sequence(struct trl_tokenizer *t, const json_t *list, int depth, const char *where, struct trl_err *err)
+static int load_sequence(
+    struct trl_tokenizer *t, const json_t *list, int depth, const char *where, struct trl_err *err)
 {
     size_t i;
     const json_t *v;
@@ -63,7 +66,8 @@ static const struct {
     {"ByteLevel", TOK_NORM_BYTE_LEVEL},
 };
 
-static int load_one(struct trl_tokenizer *t, const json_t *v, int depth, const char *where, struct trl_err *err)
+static int load_one(
+    struct trl_tokenizer *t, const json_t *v, int depth, const char *where, struct trl_err *err)
 {
     const char *type = NULL;
     size_t len;
@@ -79,8 +83,9 @@ static int load_one(struct trl_tokenizer *t, const json_t *v, int depth, const c
         if ((rc = add_step(t, kinds[i].kind, &n, err)))
             return rc;
         n->left = n->right = true;
-        if (n->kind == TOK_NORM_STRIP && ((rc = trl__tok_get_bool(v, "strip_left", &n->left, where, err)) ||
-                                             (rc = trl__tok_get_bool(v, "strip_right", &n->right, where, err))))
+        if (n->kind == TOK_NORM_STRIP &&
+            ((rc = trl__tok_get_bool(v, "strip_left", &n->left, where, err)) ||
+                (rc = trl__tok_get_bool(v, "strip_right", &n->right, where, err))))
             return rc;
         if (n->kind == TOK_NORM_PREPEND)
             return copy_str(t, v, "prepend", &n->content, &n->content_len, where, err);
@@ -90,8 +95,10 @@ static int load_one(struct trl_tokenizer *t, const json_t *v, int depth, const c
             return rc;
         return copy_str(t, v, "content", &n->content, &n->content_len, where, err);
     }
-    return trl_fail(err, TRL_E_UNSUPPORTED, "%s: type '%.60s' is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
-        "StripAccents, Prepend, Replace, ByteLevel and Sequence are)", where, type);
+    return trl_fail(err, TRL_E_UNSUPPORTED,
+        "%s: type '%.60s' is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
+        "StripAccents, Prepend, Replace, ByteLevel and Sequence are)",
+        where, type);
 }
 
 int trl__norm_load(struct trl_tokenizer *t, const json_t *v, struct trl_err *err)
@@ -113,7 +120,8 @@ static int lowercase(struct tok_work *w, struct trl_err *err)
         int n, m;
         unsigned cp = trl__uc_next(w->text.p + i, &n);
         struct tok_align al = w->offsets ? trl__work_align(&w->text, i) : (struct tok_align){0, 0};
-        if (cp == 0x130) { /* the one letter whose lower case has two characters: i and a dot above */
+        if (cp ==
+            0x130) { /* the one letter whose lower case has two characters: i and a dot above */
             bytes[0] = 'i';
             m = 1 + trl__uc_put(bytes + 1, 0x307);
         } else {
@@ -173,7 +181,8 @@ static int prepend(struct tok_work *w, const char *s, size_t n, struct trl_err *
 }
 
 /* What replaces a match stands for the last character of the match. */
-static int replace(struct tok_work *w, const struct tok_norm *n, struct trl_tok_scratch *s, struct trl_err *err)
+static int replace(
+    struct tok_work *w, const struct tok_norm *n, struct trl_tok_scratch *s, struct trl_err *err)
 {
     struct tok_finder f;
     size_t mb, me, copied = 0;
@@ -186,7 +195,8 @@ static int replace(struct tok_work *w, const struct tok_norm *n, struct trl_tok_
         struct tok_align al = {w->text.origin, w->text.origin};
         if (w->offsets && me > 0)
             al = trl__work_align(&w->text, me - 1);
-        if ((rc = trl__work_copy(w, b, copied, mb, err)) || (rc = trl__work_put(w, b, n->content, n->content_len, al, err)))
+        if ((rc = trl__work_copy(w, b, copied, mb, err)) ||
+            (rc = trl__work_put(w, b, n->content, n->content_len, al, err)))
             return rc;
         copied = me;
     } while ((rc = trl__regex_next(&f, &mb, &me, err)) > 0);
@@ -212,7 +222,8 @@ static int byte_level(struct tok_work *w, struct trl_err *err)
     return 0;
 }
 
-static int apply_one(const struct tok_norm *n, struct trl_tok_scratch *s, struct tok_work *w, struct trl_err *err)
+static int apply_one(
+    const struct tok_norm *n, struct trl_tok_scratch *s, struct tok_work *w, struct trl_err *err)
 {
     switch (n->kind) {
     case TOK_NORM_NFC:
@@ -236,7 +247,8 @@ static int apply_one(const struct tok_norm *n, struct trl_tok_scratch *s, struct
     trl_bug("normalizer kind %d", n->kind);
 }
 
-int trl__norm_apply(const struct trl_tokenizer *t, struct trl_tok_scratch *s, struct tok_work *w, struct trl_err *err)
+int trl__norm_apply(const struct trl_tokenizer *t, struct trl_tok_scratch *s, struct tok_work *w,
+    struct trl_err *err)
 {
     for (size_t i = 0; i < t->n_norm; i++) {
         int rc = apply_one(&t->norm[i], s, w, err);

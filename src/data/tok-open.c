@@ -61,7 +61,8 @@ static int choose_raw(struct trl_tokenizer *t, struct trl_err *err)
     size_t maps = 0;
     for (size_t i = 0; i < t->n_pre; i++)
         maps += t->pre[i].kind == TOK_PRE_BYTE_MAP;
-    if (m->kind != TOK_BPE || m->prefix || m->suffix || m->byte_fallback || maps != 1 || t->pre[t->n_pre - 1].kind != TOK_PRE_BYTE_MAP)
+    if (m->kind != TOK_BPE || m->prefix || m->suffix || m->byte_fallback || maps != 1 ||
+        t->pre[t->n_pre - 1].kind != TOK_PRE_BYTE_MAP)
         return 0;
     t->n_pre--;
     return trl__bpe_prepare_raw(t, err);
@@ -74,7 +75,8 @@ static int load_json(struct trl_tokenizer *t, const char *json, size_t len, stru
     int rc = trl__tok_json_split(&j, json, len, t->origin, err);
     if (rc)
         goto out;
-    if ((rc = trl__model_load(t, &j, err)) || (rc = trl__norm_load(t, json_object_get(j.rest, "normalizer"), err)) ||
+    if ((rc = trl__model_load(t, &j, err)) ||
+        (rc = trl__norm_load(t, json_object_get(j.rest, "normalizer"), err)) ||
         (rc = trl__pre_load(t, json_object_get(j.rest, "pre_tokenizer"), err)) ||
         (rc = trl__post_load(t, json_object_get(j.rest, "post_processor"), err)) ||
         (rc = trl__dec_load(t, json_object_get(j.rest, "decoder"), err)))
@@ -91,8 +93,8 @@ static int finish(struct trl_tokenizer *t, struct trl_err *err)
     return rc ? rc : trl__added_prepare(t, err);
 }
 
-int trl__tok_open_parsed(struct trl_tokenizer *t, const char *json, size_t json_len, const char *config, size_t config_len,
-    struct trl_err *err)
+int trl__tok_open_parsed(struct trl_tokenizer *t, const char *json, size_t json_len,
+    const char *config, size_t config_len, struct trl_err *err)
 {
     int rc = load_json(t, json, json_len, err);
     if (!rc && config)
@@ -100,8 +102,8 @@ int trl__tok_open_parsed(struct trl_tokenizer *t, const char *json, size_t json_
     return rc ? rc : finish(t, err);
 }
 
-int trl_tokenizer_open_json(struct trl_tokenizer **ret, const char *json, size_t json_len, const char *config,
-    size_t config_len, const char *origin, struct trl_err *err)
+int trl_tokenizer_open_json(struct trl_tokenizer **ret, const char *json, size_t json_len,
+    const char *config, size_t config_len, const char *origin, struct trl_err *err)
 {
     struct trl_tokenizer *t = trl__tok_new(origin, err);
     if (!t)
@@ -122,7 +124,8 @@ int trl_tokenizer_open_json(struct trl_tokenizer **ret, const char *json, size_t
 }
 
 /* An optional file of the folder; *ret_text stays NULL when it does not exist. */
-static int read_optional(const char *folder, const char *file, char **ret_text, size_t *ret_len, struct trl_err *err)
+static int read_optional(
+    const char *folder, const char *file, char **ret_text, size_t *ret_len, struct trl_err *err)
 {
     char *path = trl_path_join(folder, file);
     if (!path)
@@ -140,13 +143,16 @@ static int fail_no_json(const char *folder, struct trl_err *err)
         bool there = path && trl_path_exists(path);
         trl_free(path);
         if (there)
-            return trl_fail(err, TRL_E_UNSUPPORTED, "%s has %s but no tokenizer.json, which is what is read; load the folder with "
-                "transformers' AutoTokenizer and save_pretrained() once to get it", folder, old[i]);
+            return trl_fail(err, TRL_E_UNSUPPORTED,
+                "%s has %s but no tokenizer.json, which is what is read; load the folder with "
+                "transformers' AutoTokenizer and save_pretrained() once to get it",
+                folder, old[i]);
     }
     return trl_fail(err, TRL_E_NOENT, "%s: no tokenizer.json in the folder", folder);
 }
 
-static int open_folder(struct trl_tokenizer *t, const char *path, const char *json_path, struct trl_err *err)
+static int open_folder(
+    struct trl_tokenizer *t, const char *path, const char *json_path, struct trl_err *err)
 {
     char *json = NULL, *config = NULL, *map = NULL;
     size_t json_len = 0, config_len = 0, map_len = 0;
@@ -156,7 +162,8 @@ static int open_folder(struct trl_tokenizer *t, const char *path, const char *js
         (rc = read_optional(path, "special_tokens_map.json", &map, &map_len, err)))
         goto out;
     if ((rc = load_json(t, json, json_len, err)) || (rc = trl__config_templates(t, path, err)) ||
-        (config && (rc = trl__config_load(t, config, config_len, err))) || (map && (rc = trl__config_load_map(t, map, map_len, err))))
+        (config && (rc = trl__config_load(t, config, config_len, err))) ||
+        (map && (rc = trl__config_load_map(t, map, map_len, err))))
         goto out;
     t->folder = trl_arena_strdup(&t->arena, path);
     rc = t->folder ? finish(t, err) : trl_fail_nomem(err, strlen(path), "a path");

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pre-tokenizers cut a text into pieces. A Sequence becomes a flat list of steps; each step works on the pieces of the one before.
- * ByteLevel is up to three steps: prefix space, split by the GPT-2 pattern, byte map (the last is left to the model where
- * that takes raw bytes).
+ * Pre-tokenizers cut a text into pieces. A Sequence becomes a flat list of steps; each step works
+ * on the pieces of the one before. ByteLevel is up to three steps: prefix space, split by the GPT-2
+ * pattern, byte map (the last is left to the model where that takes raw bytes).
  */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "data/tok-internal.h"
 
-/* Contractions; letters, numbers, other with an optional space before; white space, leaving one for the next word. */
-static const char gpt2_pattern[] = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+/* Contractions; letters, numbers, other with an optional space before; white space, leaving one for
+ * the next word. */
+static const char gpt2_pattern[] =
+    "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 /* \w of the Rust regex crate, as trl__uc_is_word */
-#define RUST_WORD "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}" \
+#define RUST_WORD \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}" \
     "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 
 /* ---- loading ---- */
 
-static int add_step(struct trl_tokenizer *t, enum tok_pre_kind kind, struct tok_pre **ret, struct trl_err *err)
+static int add_step(
+    struct trl_tokenizer *t, enum tok_pre_kind kind, struct tok_pre **ret, struct trl_err *err)
 {
     void *p = t->pre;
     struct tok_pre *n = trl__tok_append(&p, &t->n_pre, &t->pre_cap, sizeof(*t->pre));
@@ -30,8 +34,8 @@ static int add_step(struct trl_tokenizer *t, enum tok_pre_kind kind, struct tok_
     return 0;
 }
 
-static int add_regex(struct trl_tokenizer *t, const char *pattern, enum tok_behavior behavior, bool invert, const char *where,
-    struct trl_err *err)
+static int add_regex(struct trl_tokenizer *t, const char *pattern, enum tok_behavior behavior,
+    bool invert, const char *where, struct trl_err *err)
 {
     struct tok_pre *s = NULL;
     int rc = add_step(t, TOK_PRE_REGEX, &s, err);
@@ -42,7 +46,8 @@ static int add_regex(struct trl_tokenizer *t, const char *pattern, enum tok_beha
     return trl__regex_compile(&s->re, pattern, strlen(pattern), where, err);
 }
 
-static int add_chars(struct trl_tokenizer *t, bool (*is)(unsigned), unsigned cp, enum tok_behavior behavior, struct trl_err *err)
+static int add_chars(struct trl_tokenizer *t, bool (*is)(unsigned), unsigned cp,
+    enum tok_behavior behavior, struct trl_err *err)
 {
     struct tok_pre *s = NULL;
     int rc = add_step(t, TOK_PRE_CHARS, &s, err);
@@ -54,9 +59,11 @@ static int add_chars(struct trl_tokenizer *t, bool (*is)(unsigned), unsigned cp,
     return 0;
 }
 
-static int load_behavior(const json_t *v, enum tok_behavior *ret, const char *where, struct trl_err *err)
+static int load_behavior(
+    const json_t *v, enum tok_behavior *ret, const char *where, struct trl_err *err)
 {
-    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    static const char *const names[] = {
+        "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
     const char *name = NULL;
     size_t len;
     int rc = trl__tok_get_str(v, "behavior", true, &name, &len, where, err);
@@ -70,7 +77,8 @@ static int load_behavior(const json_t *v, enum tok_behavior *ret, const char *wh
     return trl_fail(err, TRL_E_DATA, "%s: unknown behavior '%.60s'", where, name);
 }
 
-static int load_byte_level(struct trl_tokenizer *t, const json_t *v, const char *where, struct trl_err *err)
+static int load_byte_level(
+    struct trl_tokenizer *t, const json_t *v, const char *where, struct trl_err *err)
 {
     bool prefix = true, use_regex = true;
     struct tok_pre *s = NULL;
@@ -85,16 +93,19 @@ static int load_byte_level(struct trl_tokenizer *t, const json_t *v, const char 
     return add_step(t, TOK_PRE_BYTE_MAP, &s, err);
 }
 
-static int load_split(struct trl_tokenizer *t, const json_t *v, const char *where, struct trl_err *err)
+static int load_split(
+    struct trl_tokenizer *t, const json_t *v, const char *where, struct trl_err *err)
 {
     struct tok_pre *s = NULL;
     int rc = add_step(t, TOK_PRE_REGEX, &s, err);
-    if (rc || (rc = load_behavior(v, &s->behavior, where, err)) || (rc = trl__tok_get_bool(v, "invert", &s->invert, where, err)))
+    if (rc || (rc = load_behavior(v, &s->behavior, where, err)) ||
+        (rc = trl__tok_get_bool(v, "invert", &s->invert, where, err)))
         return rc;
     return trl__regex_load(&s->re, &t->arena, json_object_get(v, "pattern"), where, err);
 }
 
-static int load_metaspace(struct trl_tokenizer *t, const json_t *v, const char *where, struct trl_err *err)
+static int load_metaspace(
+    struct trl_tokenizer *t, const json_t *v, const char *where, struct trl_err *err)
 {
     struct tok_pre *s = NULL;
     const char *repl = "\xE2\x96\x81", *scheme = NULL;
@@ -130,8 +141,8 @@ static int load_metaspace(struct trl_tokenizer *t, const json_t *v, const char *
     return trl_fail(err, TRL_E_DATA, "%s: unknown prepend_scheme '%.60s'", where, scheme);
 }
 
-static int load_simple(struct trl_tokenizer *t, const json_t *v, const char *type, const char *where, bool *ret_known,
-    struct trl_err *err)
+static int load_simple(struct trl_tokenizer *t, const json_t *v, const char *type,
+    const char *where, bool *ret_known, struct trl_err *err)
 {
     enum tok_behavior behavior = TOK_ISOLATED;
     bool individual = false;
@@ -170,7 +181,8 @@ static int load_simple(struct trl_tokenizer *t, const json_t *v, const char *typ
     return 0;
 }
 
-static int load_one(struct trl_tokenizer *t, const json_t *v, int depth, const char *where, struct trl_err *err)
+static int load_one(
+    struct trl_tokenizer *t, const json_t *v, int depth, const char *where, struct trl_err *err)
 {
     const char *type = NULL;
     size_t len, i;
@@ -183,10 +195,9 @@ static int load_one(struct trl_tokenizer *t, const json_t *v, int depth, const c
     if (strcmp(type, "Sequence") == 0) {
         list = json_object_get(v, "pretokenizers");
         if (!json_is_array(list) || depth > 8)
-            return trl_fail(err, TRL_E_DATA, "%s: a Sequence needs a list (at most 8 levels)", where);
-        json_array_foreach(list, i, e)
-            if ((rc = load_one(t, e, depth + 1, where, err)))
-                return rc;
+            return trl_fail(
+                err, TRL_E_DATA, "%s: a Sequence needs a list (at most 8 levels)", where);
+        json_array_foreach(list, i, e) if ((rc = load_one(t, e, depth + 1, where, err))) return rc;
         return 0;
     }
     if (strcmp(type, "ByteLevel") == 0)
@@ -196,14 +207,19 @@ static int load_one(struct trl_tokenizer *t, const json_t *v, int depth, const c
     if (strcmp(type, "Metaspace") == 0)
         return load_metaspace(t, v, where, err);
     if (strcmp(type, "FixedLength") == 0) {
-        if ((rc = add_step(t, TOK_PRE_FIXED_LENGTH, &s, err)) || (rc = trl__tok_get_int(v, "length", &s->length, where, err)))
+        if ((rc = add_step(t, TOK_PRE_FIXED_LENGTH, &s, err)) ||
+            (rc = trl__tok_get_int(v, "length", &s->length, where, err)))
             return rc;
-        return s->length > 0 ? 0 : trl_fail(err, TRL_E_DATA, "%s: 'length' must be at least 1", where);
+        return s->length > 0 ? 0
+                             : trl_fail(err, TRL_E_DATA, "%s: 'length' must be at least 1", where);
     }
     if ((rc = load_simple(t, v, type, where, &known, err)) || known)
         return rc;
-    return trl_fail(err, TRL_E_UNSUPPORTED, "%s: type '%.60s' is not supported (ByteLevel, Split, Digits, Metaspace, Whitespace, "
-        "WhitespaceSplit, Punctuation, CharDelimiterSplit, BertPreTokenizer, FixedLength and Sequence are)", where, type);
+    return trl_fail(err, TRL_E_UNSUPPORTED,
+        "%s: type '%.60s' is not supported (ByteLevel, Split, Digits, Metaspace, Whitespace, "
+        "WhitespaceSplit, Punctuation, CharDelimiterSplit, BertPreTokenizer, FixedLength and "
+        "Sequence are)",
+        where, type);
 }
 
 int trl__pre_load(struct trl_tokenizer *t, const json_t *v, struct trl_err *err)
@@ -217,7 +233,8 @@ int trl__pre_load(struct trl_tokenizer *t, const json_t *v, struct trl_err *err)
 
 /* ---- splitting ---- */
 
-/* Matches and gaps of one piece come in one after the other; what becomes of them depends on the behavior. */
+/* Matches and gaps of one piece come in one after the other; what becomes of them depends on the
+ * behavior. */
 struct cutter {
     struct tok_spans *out;
     size_t base;
@@ -270,15 +287,16 @@ static int cut_put(struct cutter *c, size_t b, size_t e, bool match, struct trl_
     return 0;
 }
 
-static int split_regex(const struct tok_pre *st, struct trl_tok_scratch *s, const char *p, size_t len, struct cutter *c,
-    struct trl_err *err)
+static int split_regex(const struct tok_pre *st, struct trl_tok_scratch *s, const char *p,
+    size_t len, struct cutter *c, struct trl_err *err)
 {
     struct tok_finder f;
     size_t b, e, last = 0;
     int rc, more;
     trl__regex_start(&f, &st->re, s, p, len);
     while ((more = trl__regex_next(&f, &b, &e, err)) > 0) {
-        if ((last != b && (rc = cut_put(c, last, b, false, err))) || (rc = cut_put(c, b, e, true, err)))
+        if ((last != b && (rc = cut_put(c, last, b, false, err))) ||
+            (rc = cut_put(c, b, e, true, err)))
             return rc;
         last = e;
     }
@@ -287,7 +305,8 @@ static int split_regex(const struct tok_pre *st, struct trl_tok_scratch *s, cons
     return last != len ? cut_put(c, last, len, false, err) : 0;
 }
 
-static int split_chars(const struct tok_pre *st, const char *p, size_t len, struct cutter *c, struct trl_err *err)
+static int split_chars(
+    const struct tok_pre *st, const char *p, size_t len, struct cutter *c, struct trl_err *err)
 {
     size_t last = 0;
     int rc;
@@ -295,7 +314,8 @@ static int split_chars(const struct tok_pre *st, const char *p, size_t len, stru
         int n;
         unsigned cp = trl__uc_next(p + i, &n);
         if (st->is ? st->is(cp) : cp == st->cp) {
-            if ((last != i && (rc = cut_put(c, last, i, false, err))) || (rc = cut_put(c, i, i + (size_t)n, true, err)))
+            if ((last != i && (rc = cut_put(c, last, i, false, err))) ||
+                (rc = cut_put(c, i, i + (size_t)n, true, err)))
                 return rc;
             last = i + (size_t)n;
         }
@@ -304,7 +324,8 @@ static int split_chars(const struct tok_pre *st, const char *p, size_t len, stru
     return last != len ? cut_put(c, last, len, false, err) : 0;
 }
 
-static int split_fixed(const struct tok_pre *st, const char *p, size_t len, struct cutter *c, struct trl_err *err)
+static int split_fixed(
+    const struct tok_pre *st, const char *p, size_t len, struct cutter *c, struct trl_err *err)
 {
     size_t last = 0, i = 0;
     while (i < len) {
@@ -321,14 +342,16 @@ static int split_fixed(const struct tok_pre *st, const char *p, size_t len, stru
     return 0;
 }
 
-static int apply_split(const struct tok_pre *st, struct trl_tok_scratch *s, struct tok_work *w, struct trl_err *err)
+static int apply_split(
+    const struct tok_pre *st, struct trl_tok_scratch *s, struct tok_work *w, struct trl_err *err)
 {
     const struct tok_spans *in = &w->spans[w->cur_spans];
     struct tok_spans *out = trl__work_start_spans(w);
     for (size_t i = 0; i < in->len; i++) {
         const char *p = w->text.p + in->at[i].b;
         size_t len = in->at[i].e - in->at[i].b;
-        struct cutter c = {.out = out, .base = in->at[i].b, .behavior = st->behavior, .invert = st->invert};
+        struct cutter c = {
+            .out = out, .base = in->at[i].b, .behavior = st->behavior, .invert = st->invert};
         int rc;
         if (st->kind == TOK_PRE_REGEX)
             rc = split_regex(st, s, p, len, &c, err);
@@ -369,7 +392,8 @@ static int apply_prefix_space(struct tok_work *w, struct trl_err *err)
         int rc = 0;
         if (w->text.p[in->at[i].b] != ' ')
             rc = trl__work_put(w, b, " ", 1, first_align(w, in->at[i].b), err);
-        if (rc || (rc = trl__work_copy(w, b, in->at[i].b, in->at[i].e, err)) || (rc = trl__spans_add(out, begin, b->len, err)))
+        if (rc || (rc = trl__work_copy(w, b, in->at[i].b, in->at[i].e, err)) ||
+            (rc = trl__spans_add(out, begin, b->len, err)))
             return rc;
     }
     trl__work_finish(w, b);
@@ -400,8 +424,8 @@ static int apply_byte_map(struct tok_work *w, struct trl_err *err)
 }
 
 /* Spaces of one piece become the replacement, which then begins new pieces. */
-static int metaspace_piece(const struct tok_pre *st, struct tok_work *w, struct tok_buf *b, struct tok_span in,
-    struct tok_spans *out, struct trl_err *err)
+static int metaspace_piece(const struct tok_pre *st, struct tok_work *w, struct tok_buf *b,
+    struct tok_span in, struct tok_spans *out, struct trl_err *err)
 {
     size_t n = st->content_len, begin = b->len;
     const char *p = w->text.p;
@@ -450,7 +474,8 @@ static int apply_metaspace(const struct tok_pre *st, struct tok_work *w, struct 
 }
 
 /* The text is one piece at first. */
-int trl__pre_apply(const struct trl_tokenizer *t, struct trl_tok_scratch *s, struct tok_work *w, struct trl_err *err)
+int trl__pre_apply(const struct trl_tokenizer *t, struct trl_tok_scratch *s, struct tok_work *w,
+    struct trl_err *err)
 {
     struct tok_spans *all = trl__work_start_spans(w);
     int rc = trl__spans_add(all, 0, w->text.len, err);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Patterns of tokenizer.json are written for Oniguruma (Ruby syntax, Unicode); PCRE2 runs them. What the two read differently
- * is rewritten: \s and \w (other sets in PCRE2), \h (hexadecimal digit in Ruby), {n,m}+ (in Ruby not possessive), script
- * properties (PCRE2 would take script extensions); ^ and $ match at line ends. Class intersections (&&) and classes
- * inside classes have no counterpart and are refused.
+ * Patterns of tokenizer.json are written for Oniguruma (Ruby syntax, Unicode); PCRE2 runs them.
+ * What the two read differently is rewritten: \s and \w (other sets in PCRE2), \h (hexadecimal
+ * digit in Ruby), {n,m}+ (in Ruby not possessive), script properties (PCRE2 would take script
+ * extensions); ^ and $ match at line ends. Class intersections (&&) and classes inside classes have
+ * no counterpart and are refused.
  */
 #include <string.h>
 #include <strings.h>
@@ -11,16 +12,21 @@
 #include "base/alloc.h"
 #include "data/tok-internal.h"
 
-#define SPACE_SET "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define POSIX_WORD "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
-#define WORD_SET POSIX_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" /* \w alone has the fractions of Latin-1 */
+#define SPACE_SET \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}" \
+    "\\x{205f}\\x{3000}"
+#define POSIX_WORD \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{" \
+    "1f169}\\x{1f170}-\\x{1f189}"
+#define WORD_SET \
+    POSIX_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" /* \w alone has the fractions of Latin-1 */
 
 enum { GROUP_DEPTH_MAX = 64 };
 
 struct rewrite {
     const char *p, *end;
     struct trl_str out;
-    size_t atom;                   /* where the last atom begins in `out` */
+    size_t atom; /* where the last atom begins in `out` */
     size_t group[GROUP_DEPTH_MAX]; /* where the open groups begin */
     int depth;
     const char *where, *pattern;
@@ -28,7 +34,8 @@ struct rewrite {
 
 static int fail_pattern(const struct rewrite *r, struct trl_err *err, const char *why)
 {
-    return trl_fail(err, TRL_E_UNSUPPORTED, "%s: the pattern '%.300s' %s", r->where, r->pattern, why);
+    return trl_fail(
+        err, TRL_E_UNSUPPORTED, "%s: the pattern '%.300s' %s", r->where, r->pattern, why);
 }
 
 static bool is_script(const char *name, size_t len)
@@ -37,12 +44,14 @@ static bool is_script(const char *name, size_t len)
     int number;
     PCRE2_SIZE at;
     snprintf(text, sizeof(text), "\\p{sc:%.*s}", (int)len, name);
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &number, &at, NULL);
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &number, &at, NULL);
     pcre2_code_free(code);
     return code != NULL;
 }
 
-/* \p{Name}: a script by its name means the script, not its extensions; everything else is the same in both. */
+/* \p{Name}: a script by its name means the script, not its extensions; everything else is the same
+ * in both. */
 static int rewrite_property(struct rewrite *r, struct trl_err *err)
 {
     const char *close = memchr(r->p, '}', (size_t)(r->end - r->p));
@@ -63,19 +72,21 @@ static int rewrite_property(struct rewrite *r, struct trl_err *err)
 /* POSIX names, as properties (\p{Alpha}) and in classes ([:alpha:]). */
 static const struct named_set {
     const char *name, *set;
-} named_sets[] = {{"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"space", SPACE_SET}, {"upper", "\\p{Uppercase}"},
-    {"lower", "\\p{Lowercase}"}, {"punct", "\\p{P}"}, {"word", POSIX_WORD}, {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-    {"xdigit", "0-9a-fA-F"}, {"letter", "\\p{L}"}, {"mark", "\\p{M}"}, {"number", "\\p{N}"}, {"punctuation", "\\p{P}"},
+} named_sets[] = {{"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"space", SPACE_SET},
+    {"upper", "\\p{Uppercase}"}, {"lower", "\\p{Lowercase}"}, {"punct", "\\p{P}"},
+    {"word", POSIX_WORD}, {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"xdigit", "0-9a-fA-F"},
+    {"letter", "\\p{L}"}, {"mark", "\\p{M}"}, {"number", "\\p{N}"}, {"punctuation", "\\p{P}"},
     {"symbol", "\\p{S}"}, {"separator", "\\p{Z}"}, {"other", "\\p{C}"}};
 
 /* Does p begin with `open`, a known name, `close`? */
-static bool named_set(const char *p, size_t left, const char *open, const char *close, const char **ret, size_t *ret_used)
+static bool named_set(const char *p, size_t left, const char *open, const char *close,
+    const char **ret, size_t *ret_used)
 {
     size_t o = strlen(open), c = strlen(close);
     for (size_t i = 0; i < sizeof(named_sets) / sizeof(named_sets[0]); i++) {
         size_t n = strlen(named_sets[i].name);
-        if (left >= o + n + c && memcmp(p, open, o) == 0 && strncasecmp(p + o, named_sets[i].name, n) == 0 &&
-            memcmp(p + o + n, close, c) == 0) {
+        if (left >= o + n + c && memcmp(p, open, o) == 0 &&
+            strncasecmp(p + o, named_sets[i].name, n) == 0 && memcmp(p + o + n, close, c) == 0) {
             *ret = named_sets[i].set;
             *ret_used = o + n + c;
             return true;
@@ -217,7 +228,8 @@ static int rewrite_one(struct rewrite *r, struct trl_err *err)
     return 0;
 }
 
-int trl__regex_compile(struct tok_regex *r, const char *pattern, size_t len, const char *where, struct trl_err *err)
+int trl__regex_compile(
+    struct tok_regex *r, const char *pattern, size_t len, const char *where, struct trl_err *err)
 {
     struct rewrite rw = {.p = pattern, .end = pattern + len, .where = where, .pattern = pattern};
     int rc = 0, number;
@@ -235,23 +247,27 @@ int trl__regex_compile(struct tok_regex *r, const char *pattern, size_t len, con
         goto out;
     }
     pcre2_set_newline(ctx, PCRE2_NEWLINE_LF);
-    r->code = pcre2_compile((PCRE2_SPTR)trl_str_get(&rw.out), rw.out.len, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &number, &at,
-        ctx);
+    r->code = pcre2_compile((PCRE2_SPTR)trl_str_get(&rw.out), rw.out.len,
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &number, &at, ctx);
     pcre2_compile_context_free(ctx);
     if (!r->code) {
         pcre2_get_error_message(number, text, sizeof(text));
-        rc = trl_fail(err, TRL_E_DATA, "%s: the pattern '%.300s' is refused: %s", where, pattern, (const char *)text);
+        rc = trl_fail(err, TRL_E_DATA, "%s: the pattern '%.300s' is refused: %s", where, pattern,
+            (const char *)text);
         goto out;
     }
-    pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* without JIT support the interpreter runs it */
+    pcre2_jit_compile(
+        r->code, PCRE2_JIT_COMPLETE); /* without JIT support the interpreter runs it */
 out:
     trl_str_release(&rw.out);
     return rc;
 }
 
-int trl__regex_load(struct tok_regex *r, struct trl_arena *a, const json_t *v, const char *where, struct trl_err *err)
+int trl__regex_load(struct tok_regex *r, struct trl_arena *a, const json_t *v, const char *where,
+    struct trl_err *err)
 {
-    const json_t *lit = json_is_string(v) ? v : json_object_get(v, "String"), *re = json_object_get(v, "Regex");
+    const json_t *lit = json_is_string(v) ? v : json_object_get(v, "String"),
+                 *re = json_object_get(v, "Regex");
     if (json_is_string(lit)) {
         r->literal_len = json_string_length(lit);
         r->literal = trl_arena_strndup(a, json_string_value(lit), r->literal_len);
@@ -260,7 +276,8 @@ int trl__regex_load(struct tok_regex *r, struct trl_arena *a, const json_t *v, c
         return r->literal_len ? 0 : trl_fail(err, TRL_E_DATA, "%s: an empty pattern", where);
     }
     if (!json_is_string(re))
-        return trl_fail(err, TRL_E_DATA, "%s: 'pattern' must be {\"String\": ...} or {\"Regex\": ...}", where);
+        return trl_fail(
+            err, TRL_E_DATA, "%s: 'pattern' must be {\"String\": ...} or {\"Regex\": ...}", where);
     if (strlen(json_string_value(re)) != json_string_length(re))
         return trl_fail(err, TRL_E_UNSUPPORTED, "%s: a pattern with a NUL character", where);
     return trl__regex_compile(r, json_string_value(re), json_string_length(re), where, err);
@@ -272,15 +289,17 @@ void trl__regex_release(struct tok_regex *r)
     *r = (struct tok_regex){0};
 }
 
-void trl__regex_start(struct tok_finder *f, const struct tok_regex *r, struct trl_tok_scratch *s, const char *p, size_t len)
+void trl__regex_start(struct tok_finder *f, const struct tok_regex *r, struct trl_tok_scratch *s,
+    const char *p, size_t len)
 {
     *f = (struct tok_finder){.r = r, .s = s, .p = p, .len = len};
 }
 
 static int next_literal(struct tok_finder *f, size_t *ret_b, size_t *ret_e)
 {
-    const char *hit = f->len - f->pos < f->r->literal_len ? NULL
-                                                          : memmem(f->p + f->pos, f->len - f->pos, f->r->literal, f->r->literal_len);
+    const char *hit = f->len - f->pos < f->r->literal_len
+        ? NULL
+        : memmem(f->p + f->pos, f->len - f->pos, f->r->literal, f->r->literal_len);
     if (!hit)
         return 0;
     *ret_b = (size_t)(hit - f->p);
@@ -293,20 +312,22 @@ int trl__regex_next(struct tok_finder *f, size_t *ret_b, size_t *ret_e, struct t
     if (!f->r->code)
         return next_literal(f, ret_b, ret_e);
     while (f->pos <= f->len) {
-        int n = pcre2_match(f->r->code, (PCRE2_SPTR)f->p, f->len, f->pos, PCRE2_NO_UTF_CHECK, f->s->match, f->s->match_ctx);
+        int n = pcre2_match(f->r->code, (PCRE2_SPTR)f->p, f->len, f->pos, PCRE2_NO_UTF_CHECK,
+            f->s->match, f->s->match_ctx);
         if (n == PCRE2_ERROR_NOMATCH)
             return 0;
         if (n < 0) {
             PCRE2_UCHAR text[160];
             pcre2_get_error_message(n, text, sizeof(text));
-            return trl_fail(err, TRL_E_DATA, "%s: a pattern failed on a text of %zu bytes: %s", f->s->t->origin, f->len,
-                (const char *)text);
+            return trl_fail(err, TRL_E_DATA, "%s: a pattern failed on a text of %zu bytes: %s",
+                f->s->t->origin, f->len, (const char *)text);
         }
         const PCRE2_SIZE *o = pcre2_get_ovector_pointer(f->s->match);
         size_t b = o[0], e = o[1];
         if (b > e) /* \K inside a look-ahead */
             return trl_fail(err, TRL_E_DATA, "%s: a pattern matched backwards", f->s->t->origin);
-        if (b == e && f->had_match && f->last_end == e) { /* no empty match right behind the last one */
+        if (b == e && f->had_match &&
+            f->last_end == e) { /* no empty match right behind the last one */
             int step = 1;
             if (f->pos < f->len)
                 trl__uc_next(f->p + f->pos, &step);

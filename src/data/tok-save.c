@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing the tokenizer files. A folder's files are carried over byte for byte; only a special token that was set by an option
- * changes tokenizer_config.json (special_tokens_map.json, which repeats it, is then left out).
+ * Writing the tokenizer files. A folder's files are carried over byte for byte; only a special
+ * token that was set by an option changes tokenizer_config.json (special_tokens_map.json, which
+ * repeats it, is then left out).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,10 @@
 #include "base/json.h"
 #include "data/tok-internal.h"
 
-static const char *const carried[] = {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "added_tokens.json"};
-static const char *const special_keys[TRL_TOKEN_MAX_] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+static const char *const carried[] = {
+    "tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "added_tokens.json"};
+static const char *const special_keys[TRL_TOKEN_MAX_] = {
+    "bos_token", "eos_token", "pad_token", "unk_token"};
 
 static bool any_changed(const struct trl_tokenizer *t)
 {
@@ -22,7 +25,8 @@ static bool any_changed(const struct trl_tokenizer *t)
     return changed;
 }
 
-/* `file` of the source folder, when it is there, to the same name in `dir`; a folder saved onto itself stays as it is. */
+/* `file` of the source folder, when it is there, to the same name in `dir`; a folder saved onto
+ * itself stays as it is. */
 static int carry(const char *folder, const char *file, const char *dir, struct trl_err *err)
 {
     char *from = trl_path_join(folder, file), *to = trl_path_join(dir, file);
@@ -41,7 +45,8 @@ static int carry(const char *folder, const char *file, const char *dir, struct t
     return rc;
 }
 
-static int write_text(const char *dir, const char *file, const char *text, size_t len, struct trl_err *err)
+static int write_text(
+    const char *dir, const char *file, const char *text, size_t len, struct trl_err *err)
 {
     char *path = trl_path_join(dir, file);
     if (!path)
@@ -52,18 +57,21 @@ static int write_text(const char *dir, const char *file, const char *text, size_
 }
 
 /* tokenizer_config.json with the special tokens as they are now; other keys keep their place. */
-static int write_changed_config(const struct trl_tokenizer *t, const char *text, size_t len, const char *dir, struct trl_err *err)
+static int write_changed_config(const struct trl_tokenizer *t, const char *text, size_t len,
+    const char *dir, struct trl_err *err)
 {
     json_error_t je;
     struct trl_str out = {0};
     json_t *config = text ? json_loadb(text, len, 0, &je) : json_object();
     int rc = 0;
     if (!json_is_object(config)) {
-        rc = trl_fail(err, TRL_E_PARSE, "%s: tokenizer_config.json is not a JSON object", t->origin);
+        rc =
+            trl_fail(err, TRL_E_PARSE, "%s: tokenizer_config.json is not a JSON object", t->origin);
         goto out;
     }
     for (int i = 0; i < TRL_TOKEN_MAX_ && !rc; i++)
-        if (t->special_changed[i] && json_object_set_new(config, special_keys[i], json_string(t->special[i])) != 0)
+        if (t->special_changed[i] &&
+            json_object_set_new(config, special_keys[i], json_string(t->special[i])) != 0)
             rc = trl_fail_nomem(err, 64, "tokenizer_config.json");
     trl_json_put(&out, config, 2, false);
     trl_str_putc(&out, '\n');
@@ -81,7 +89,9 @@ static int save_config(const struct trl_tokenizer *t, const char *dir, struct tr
     size_t len = 0;
     int rc = 0;
     if (!t->folder && !any_changed(t))
-        return t->config_text ? write_text(dir, "tokenizer_config.json", t->config_text, t->config_len, err) : 0;
+        return t->config_text
+            ? write_text(dir, "tokenizer_config.json", t->config_text, t->config_len, err)
+            : 0;
     if (!t->folder)
         return write_changed_config(t, t->config_text, t->config_len, dir, err);
     if (!any_changed(t)) {
@@ -118,7 +128,8 @@ static int save_named(const struct trl_tokenizer *t, const char *dir, struct trl
     return rc;
 }
 
-/* Does the folder keep its templates in files of their own? (If not, they are in tokenizer_config.json, which is carried over.) */
+/* Does the folder keep its templates in files of their own? (If not, they are in
+ * tokenizer_config.json, which is carried over.) */
 static bool has_template_files(const struct trl_tokenizer *t, const char *name)
 {
     char *path = t->folder ? trl_path_join(t->folder, name) : NULL;
@@ -127,7 +138,8 @@ static bool has_template_files(const struct trl_tokenizer *t, const char *name)
     return has || (!t->folder && t->n_templates > 0);
 }
 
-static int save_templates(const struct trl_tokenizer *t, const char *dir, const char *chat_template, struct trl_err *err)
+static int save_templates(
+    const struct trl_tokenizer *t, const char *dir, const char *chat_template, struct trl_err *err)
 {
     const char *text = chat_template;
     int rc = 0;
@@ -140,7 +152,8 @@ static int save_templates(const struct trl_tokenizer *t, const char *dir, const 
     return rc;
 }
 
-int trl_tokenizer_save(const struct trl_tokenizer *t, const char *dir, const char *chat_template, struct trl_err *err)
+int trl_tokenizer_save(
+    const struct trl_tokenizer *t, const char *dir, const char *chat_template, struct trl_err *err)
 {
     int rc = trl_mkdirs(dir, err);
     if (!rc && !t->folder)

@@ -39,8 +39,8 @@ bool trl__uc_is_space(unsigned cp)
 {
     if (cp < 0x80)
         return cp == ' ' || (cp >= 9 && cp <= 13);
-    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
-        cp == 0x202F || cp == 0x205F || cp == 0x3000;
+    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) ||
+        cp == 0x2028 || cp == 0x2029 || cp == 0x202F || cp == 0x205F || cp == 0x3000;
 }
 
 static utf8proc_category_t category(unsigned cp)
@@ -67,10 +67,12 @@ bool trl__uc_is_mark(unsigned cp)
 bool trl__uc_is_word(unsigned cp)
 {
     if (cp < 0x80)
-        return (cp >= '0' && cp <= '9') || (cp >= 'a' && cp <= 'z') || (cp >= 'A' && cp <= 'Z') || cp == '_';
+        return (cp >= '0' && cp <= '9') || (cp >= 'a' && cp <= 'z') || (cp >= 'A' && cp <= 'Z') ||
+            cp == '_';
     /* the symbols that are Alphabetic: circled and squared letters */
-    if ((cp >= 0x24B6 && cp <= 0x24E9) || (cp >= 0x1F130 && cp <= 0x1F149) || (cp >= 0x1F150 && cp <= 0x1F169) ||
-        (cp >= 0x1F170 && cp <= 0x1F189) || cp == 0x200C || cp == 0x200D)
+    if ((cp >= 0x24B6 && cp <= 0x24E9) || (cp >= 0x1F130 && cp <= 0x1F149) ||
+        (cp >= 0x1F150 && cp <= 0x1F169) || (cp >= 0x1F170 && cp <= 0x1F189) || cp == 0x200C ||
+        cp == 0x200D)
         return true;
     switch (category(cp)) {
     case UTF8PROC_CATEGORY_LU:
@@ -93,7 +95,8 @@ bool trl__uc_is_word(unsigned cp)
 bool trl__uc_is_punct(unsigned cp)
 {
     if (cp < 0x80)
-        return (cp >= 33 && cp <= 47) || (cp >= 58 && cp <= 64) || (cp >= 91 && cp <= 96) || (cp >= 123 && cp <= 126);
+        return (cp >= 33 && cp <= 47) || (cp >= 58 && cp <= 64) || (cp >= 91 && cp <= 96) ||
+            (cp >= 123 && cp <= 126);
     utf8proc_category_t c = category(cp);
     return c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO;
 }
@@ -108,15 +111,72 @@ unsigned trl__uc_lower(unsigned cp)
     return (unsigned)utf8proc_tolower((utf8proc_int32_t)cp);
 }
 
-/* 0x21..0x7E, 0xA1..0xAC and 0xAE..0xFF stand for themselves; the other 68 bytes become U+0100, U+0101 ... in order. */
-#define R(first) (first), (first) + 1, (first) + 2, (first) + 3, (first) + 4, (first) + 5, (first) + 6, (first) + 7
+/* 0x21..0x7E, 0xA1..0xAC and 0xAE..0xFF stand for themselves; the other 68 bytes become U+0100,
+ * U+0101 ... in order. */
+#define R(first) \
+    (first), (first) + 1, (first) + 2, (first) + 3, (first) + 4, (first) + 5, (first) + 6, \
+        (first) + 7
 const uint16_t trl__byte_to_char[256] = {
-    R(0x100), R(0x108), R(0x110), R(0x118),                         /* 00..1F */
-    0x120, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, R(0x28), R(0x30), R(0x38), /* 20..3F */
-    R(0x40), R(0x48), R(0x50), R(0x58), R(0x60), R(0x68), R(0x70), 0x78, 0x79, 0x7A, 0x7B, 0x7C, 0x7D, 0x7E, 0x121, /* 40..7F */
-    R(0x122), R(0x12A), R(0x132), R(0x13A),                         /* 80..9F */
-    0x142, 0xA1, 0xA2, 0xA3, 0xA4, 0xA5, 0xA6, 0xA7, 0xA8, 0xA9, 0xAA, 0xAB, 0xAC, 0x143, 0xAE, 0xAF, R(0xB0), R(0xB8),
-    R(0xC0), R(0xC8), R(0xD0), R(0xD8), R(0xE0), R(0xE8), R(0xF0), R(0xF8),
+    R(0x100),
+    R(0x108),
+    R(0x110),
+    R(0x118), /* 00..1F */
+    0x120,
+    0x21,
+    0x22,
+    0x23,
+    0x24,
+    0x25,
+    0x26,
+    0x27,
+    R(0x28),
+    R(0x30),
+    R(0x38), /* 20..3F */
+    R(0x40),
+    R(0x48),
+    R(0x50),
+    R(0x58),
+    R(0x60),
+    R(0x68),
+    R(0x70),
+    0x78,
+    0x79,
+    0x7A,
+    0x7B,
+    0x7C,
+    0x7D,
+    0x7E,
+    0x121, /* 40..7F */
+    R(0x122),
+    R(0x12A),
+    R(0x132),
+    R(0x13A), /* 80..9F */
+    0x142,
+    0xA1,
+    0xA2,
+    0xA3,
+    0xA4,
+    0xA5,
+    0xA6,
+    0xA7,
+    0xA8,
+    0xA9,
+    0xAA,
+    0xAB,
+    0xAC,
+    0x143,
+    0xAE,
+    0xAF,
+    R(0xB0),
+    R(0xB8),
+    R(0xC0),
+    R(0xC8),
+    R(0xD0),
+    R(0xD8),
+    R(0xE0),
+    R(0xE8),
+    R(0xF0),
+    R(0xF8),
 };
 #undef R
 

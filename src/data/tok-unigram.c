@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unigram: the pieces with the largest sum of log-probabilities. best[e] is the best way to cover bytes [0, e); candidates come in
- * order of start, then length, and only a strictly better one replaces. A character that no one-character piece covers may be
- * unk, at the smallest score minus 10.
+ * Unigram: the pieces with the largest sum of log-probabilities. best[e] is the best way to cover
+ * bytes [0, e); candidates come in order of start, then length, and only a strictly better one
+ * replaces. A character that no one-character piece covers may be unk, at the smallest score
+ * minus 10.
  */
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,8 @@
 static uint32_t trie_next(const struct tok_model *m, uint32_t node, unsigned char c)
 {
     uint64_t key = ((uint64_t)node << 8 | c) + 1;
-    for (uint64_t i = trl__merges_hash(key) & m->trie_mask; m->trie[i].key; i = (i + 1) & m->trie_mask)
+    for (uint64_t i = trl__merges_hash(key) & m->trie_mask; m->trie[i].key;
+         i = (i + 1) & m->trie_mask)
         if (m->trie[i].key == key)
             return m->trie[i].node;
     return 0;
@@ -58,9 +60,10 @@ static void trie_add(struct tok_model *m, const char *s, size_t len, int32_t id)
     m->trie_id[node] = id;
 }
 
-/* [[piece, log-probability], ...]; the id is the index. A piece given twice keeps the later id, as in the library. */
-static int load_pieces(struct trl_tokenizer *t, const struct tok_json *j, double **ret_score, size_t *ret_bytes,
-    struct trl_err *err)
+/* [[piece, log-probability], ...]; the id is the index. A piece given twice keeps the later id, as
+ * in the library. */
+static int load_pieces(struct trl_tokenizer *t, const struct tok_json *j, double **ret_score,
+    size_t *ret_bytes, struct trl_err *err)
 {
     struct tok_scan sc;
     const char *s;
@@ -72,9 +75,11 @@ static int load_pieces(struct trl_tokenizer *t, const struct tok_json *j, double
     if ((rc = trl__tok_scan_expect(&sc, '[', "\"vocab\" of a Unigram model", err)))
         goto out;
     do {
-        if ((rc = trl__tok_scan_expect(&sc, '[', "a piece [text, score]", err)) || (rc = trl__tok_scan_str(&sc, &s, &n, err)) ||
+        if ((rc = trl__tok_scan_expect(&sc, '[', "a piece [text, score]", err)) ||
+            (rc = trl__tok_scan_str(&sc, &s, &n, err)) ||
             (rc = trl__vocab_add(&t->vocab, s, n, id, t->origin, err)) ||
-            (rc = trl__tok_scan_expect(&sc, ',', "a piece [text, score]", err)) || (rc = trl__tok_scan_num(&sc, &score, err)) ||
+            (rc = trl__tok_scan_expect(&sc, ',', "a piece [text, score]", err)) ||
+            (rc = trl__tok_scan_num(&sc, &score, err)) ||
             (rc = trl__tok_scan_expect(&sc, ']', "a piece [text, score]", err)))
             goto out;
         void *p = *ret_score;
@@ -92,7 +97,8 @@ out:
     return rc;
 }
 
-int trl__unigram_load(struct trl_tokenizer *t, const struct tok_json *j, const json_t *m, struct trl_err *err)
+int trl__unigram_load(
+    struct trl_tokenizer *t, const struct tok_json *j, const json_t *m, struct trl_err *err)
 {
     struct tok_model *u = &t->model;
     char where[512];
@@ -101,12 +107,13 @@ int trl__unigram_load(struct trl_tokenizer *t, const struct tok_json *j, const j
     double least = INFINITY;
     int rc;
     snprintf(where, sizeof(where), "%s: model", t->origin);
-    if ((rc = load_pieces(t, j, &u->score, &bytes, err)) || (rc = trl__tok_get_int(m, "unk_id", &unk, where, err)) ||
+    if ((rc = load_pieces(t, j, &u->score, &bytes, err)) ||
+        (rc = trl__tok_get_int(m, "unk_id", &unk, where, err)) ||
         (rc = trl__tok_get_bool(m, "byte_fallback", &u->byte_fallback, where, err)))
         return rc;
     if (unk > t->vocab.max_id)
-        return trl_fail(err, TRL_E_DATA, "%s: 'unk_id' %lld is not in the vocabulary of %d pieces", where, (long long)unk,
-            t->vocab.max_id + 1);
+        return trl_fail(err, TRL_E_DATA, "%s: 'unk_id' %lld is not in the vocabulary of %d pieces",
+            where, (long long)unk, t->vocab.max_id + 1);
     u->unk_id = unk < 0 ? -1 : (int32_t)unk;
     if ((rc = trie_reserve(u, bytes + 1, err)))
         return rc;
@@ -132,8 +139,8 @@ static void relax(struct unigram_node *n, double score, size_t start, int32_t id
 }
 
 /* Tokens of [b, e), which is one piece or a fused run of unk. */
-static int emit(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w, size_t b, size_t e, bool *plain,
-    struct trl_err *err)
+static int emit(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w, size_t b,
+    size_t e, bool *plain, struct trl_err *err)
 {
     const struct tok_model *m = &t->model;
     int32_t id = trl__vocab_find(&t->vocab, w + b, e - b);
@@ -150,13 +157,14 @@ static int emit(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const 
     if (id < 0)
         id = m->unk_id;
     if (id < 0)
-        return trl_fail(err, TRL_E_DATA, "%s: the text holds '%.*s', which no piece covers, and the model has no unk_id", t->origin,
-            (int)(e - b < 40 ? e - b : 40), w + b);
+        return trl_fail(err, TRL_E_DATA,
+            "%s: the text holds '%.*s', which no piece covers, and the model has no unk_id",
+            t->origin, (int)(e - b < 40 ? e - b : 40), w + b);
     return trl__syms_add(&s->syms, id, b, e, err);
 }
 
-int trl__unigram_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w, size_t len, bool *ret_plain,
-    struct trl_err *err)
+int trl__unigram_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *w,
+    size_t len, bool *ret_plain, struct trl_err *err)
 {
     const struct tok_model *m = &t->model;
     void *p = s->node;
@@ -183,7 +191,8 @@ int trl__unigram_word(const struct trl_tokenizer *t, struct trl_tok_scratch *s, 
             relax(&best[b + (size_t)n], best[b].score + m->unk_score, b, m->unk_id);
         b += (size_t)n;
     }
-    /* walk back, then turn the chain around: node[start].start becomes the end of the piece that begins there */
+    /* walk back, then turn the chain around: node[start].start becomes the end of the piece that
+     * begins there */
     size_t e = len;
     int32_t id;
     int rc = 0;

@@ -62,19 +62,21 @@ static int reserve_id(struct tok_vocab *v, int64_t id, struct trl_err *err)
     return 0;
 }
 
-int trl__vocab_add(struct tok_vocab *v, const char *s, size_t len, int64_t id, const char *origin, struct trl_err *err)
+int trl__vocab_add(struct tok_vocab *v, const char *s, size_t len, int64_t id, const char *origin,
+    struct trl_err *err)
 {
     if (id < 0 || id >= TOK_ID_MAX)
-        return trl_fail(err, TRL_E_DATA, "%s: token '%.*s' has id %" PRId64 "; ids run from 0 to %d", origin,
+        return trl_fail(err, TRL_E_DATA,
+            "%s: token '%.*s' has id %" PRId64 "; ids run from 0 to %d", origin,
             (int)(len < 80 ? len : 80), s, id, TOK_ID_MAX - 1);
     const struct tok_entry *taken = trl__vocab_get(v, id);
     if (taken)
-        return trl_fail(err, TRL_E_DATA, "%s: tokens '%.80s' and '%.*s' have the same id %" PRId64, origin, taken->s,
-            (int)(len < 80 ? len : 80), s, id);
+        return trl_fail(err, TRL_E_DATA, "%s: tokens '%.80s' and '%.*s' have the same id %" PRId64,
+            origin, taken->s, (int)(len < 80 ? len : 80), s, id);
     int32_t other = trl__vocab_find(v, s, len);
     if (other >= 0)
-        return trl_fail(err, TRL_E_DATA, "%s: token '%.*s' occurs twice, with ids %d and %" PRId64, origin,
-            (int)(len < 80 ? len : 80), s, other, id);
+        return trl_fail(err, TRL_E_DATA, "%s: token '%.*s' occurs twice, with ids %d and %" PRId64,
+            origin, (int)(len < 80 ? len : 80), s, other, id);
     int rc = 0;
     if ((size_t)id >= v->cap && (rc = reserve_id(v, id, err)))
         return rc;
@@ -95,7 +97,8 @@ int32_t trl__vocab_find(const struct tok_vocab *v, const char *s, size_t len)
 {
     if (!v->slots)
         return -1;
-    for (uint32_t i = (uint32_t)trl__tok_hash(s, len) & v->mask; v->slots[i]; i = (i + 1) & v->mask) {
+    for (uint32_t i = (uint32_t)trl__tok_hash(s, len) & v->mask; v->slots[i];
+         i = (i + 1) & v->mask) {
         const struct tok_entry *e = &v->by_id[v->slots[i] - 1];
         if (e->len == len && memcmp(e->s, s, len) == 0)
             return (int32_t)(v->slots[i] - 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRL_DATA_TOK_VOCAB_H
 #define TRL_DATA_TOK_VOCAB_H
-/* Tokens by id and ids by token; pairs of ids to merges. Open-addressing tables, read-only after loading. */
+/* Tokens by id and ids by token; pairs of ids to merges. Open-addressing tables, read-only after
+ * loading. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,8 +29,10 @@ struct tok_vocab {
 
 uint64_t trl__tok_hash(const char *s, size_t len);
 
-/* TRL_E_DATA when the id is out of range or taken, or the token is there already with another id. */
-int trl__vocab_add(struct tok_vocab *v, const char *s, size_t len, int64_t id, const char *origin, struct trl_err *err);
+/* TRL_E_DATA when the id is out of range or taken, or the token is there already with another id.
+ */
+int trl__vocab_add(struct tok_vocab *v, const char *s, size_t len, int64_t id, const char *origin,
+    struct trl_err *err);
 int32_t trl__vocab_find(const struct tok_vocab *v, const char *s, size_t len); /* -1: none */
 void trl__vocab_release(struct tok_vocab *v);
 
@@ -61,7 +64,8 @@ static inline uint64_t trl__merges_hash(uint64_t pair)
     return pair ^ pair >> 29;
 }
 
-static inline const struct tok_merge *trl__merges_find(const struct tok_merges *m, int32_t left, int32_t right)
+static inline const struct tok_merge *trl__merges_find(
+    const struct tok_merges *m, int32_t left, int32_t right)
 {
     uint64_t pair = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) + 1;
     for (uint64_t i = trl__merges_hash(pair) & m->mask;; i = (i + 1) & m->mask) {

@@ -36,7 +36,8 @@ static int buf_reserve(struct tok_work *w, struct tok_buf *b, size_t n, struct t
     return 0;
 }
 
-int trl__work_put(struct tok_work *w, struct tok_buf *b, const char *p, size_t n, struct tok_align al, struct trl_err *err)
+int trl__work_put(struct tok_work *w, struct tok_buf *b, const char *p, size_t n,
+    struct tok_align al, struct trl_err *err)
 {
     int rc = b->cap - b->len >= n && !w->offsets ? 0 : buf_reserve(w, b, n, err);
     if (rc || n == 0)
@@ -50,7 +51,8 @@ int trl__work_put(struct tok_work *w, struct tok_buf *b, const char *p, size_t n
 }
 
 /* Copy bytes [begin, end) of the text with their alignments. */
-int trl__work_copy(struct tok_work *w, struct tok_buf *b, size_t begin, size_t end, struct trl_err *err)
+int trl__work_copy(
+    struct tok_work *w, struct tok_buf *b, size_t begin, size_t end, struct trl_err *err)
 {
     size_t n = end - begin;
     int rc = buf_reserve(w, b, n, err);
@@ -66,12 +68,15 @@ int trl__work_copy(struct tok_work *w, struct tok_buf *b, size_t begin, size_t e
 
 void trl__work_finish(struct tok_work *w, struct tok_buf *b)
 {
-    w->text = (struct tok_text){.p = b->data ? b->data : "", .len = b->len, .align = w->offsets ? b->align : NULL,
+    w->text = (struct tok_text){.p = b->data ? b->data : "",
+        .len = b->len,
+        .align = w->offsets ? b->align : NULL,
         .origin = w->text.origin};
     w->cur_buf = !w->cur_buf;
 }
 
-/* The input bytes that byte i of the text stands for. Without an alignment: the whole character around byte i. */
+/* The input bytes that byte i of the text stands for. Without an alignment: the whole character
+ * around byte i. */
 struct tok_align trl__work_align(const struct tok_text *t, size_t i)
 {
     if (t->align)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GGUF container: values of every type, the tensor table, and everything a broken file can lie about. */
+/* The GGUF container: values of every type, the tensor table, and everything a broken file can lie
+ * about. */
 #include "../trl-test.h"
 
 #include "base/alloc.h"
@@ -47,7 +48,8 @@ static void put_key(struct buf *b, const char *key, uint32_t type)
     put_uint(b, type, 4);
 }
 
-static void put_tensor(struct buf *b, const char *name, uint32_t type, uint64_t d0, uint64_t d1, uint64_t offset)
+static void put_tensor(
+    struct buf *b, const char *name, uint32_t type, uint64_t d0, uint64_t d1, uint64_t offset)
 {
     put_str(b, name);
     put_uint(b, 2, 4);
@@ -215,7 +217,8 @@ static void test_lies(void **state)
     expect_error(&b, TRL_E_DATA, "more than the file can hold");
 
     b.len = 0, put_head(&b, 3, 0, 1);
-    put_key(&b, "k", TRL_GGUF_ARRAY), put_uint(&b, TRL_GGUF_U32, 4), put_uint(&b, UINT64_MAX / 4 + 2, 8);
+    put_key(&b, "k", TRL_GGUF_ARRAY), put_uint(&b, TRL_GGUF_U32, 4),
+        put_uint(&b, UINT64_MAX / 4 + 2, 8);
     expect_error(&b, TRL_E_DATA, "ends inside k");
     b.len = 0, put_head(&b, 3, 0, 1);
     put_key(&b, "k", TRL_GGUF_ARRAY);

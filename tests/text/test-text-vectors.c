@@ -59,9 +59,11 @@ static void check_chats(const struct trl_tokenizer *t, const char *file)
         line++;
         assert_non_null(row);
         if (json_is_string(text)) {
-            assert_trl_ok(
-                trl_tokenizer_encode(t, s, json_string_value(text), json_string_length(text), 0, &ids, &err), &err);
-            check_ids(file, line, "ids", json_string_value(text), json_object_get(row, "ids"), &ids);
+            assert_trl_ok(trl_tokenizer_encode(t, s, json_string_value(text),
+                              json_string_length(text), 0, &ids, &err),
+                &err);
+            check_ids(
+                file, line, "ids", json_string_value(text), json_object_get(row, "ids"), &ids);
         }
         trl_ids_release(&ids);
         json_decref(row);
@@ -73,8 +75,9 @@ static void check_chats(const struct trl_tokenizer *t, const char *file)
 
 static void test_chats(void **state)
 {
-    static const char *const names[][2] = {{"tok-gpt2", "tok-gpt2"}, {"tok-llama3", "tok-llama3"}, {"tok-qwen2", "tok-qwen2"},
-        {"tok-qwen2", "tok-qwen2+chatml_generation"}, {"tok-smol", "tok-smol"}};
+    static const char *const names[][2] = {{"tok-gpt2", "tok-gpt2"}, {"tok-llama3", "tok-llama3"},
+        {"tok-qwen2", "tok-qwen2"}, {"tok-qwen2", "tok-qwen2+chatml_generation"},
+        {"tok-smol", "tok-smol"}};
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct trl_tokenizer *t = NULL;

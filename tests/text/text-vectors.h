@@ -2,8 +2,9 @@
 #ifndef TRL_TEXT_VECTORS_H
 #define TRL_TEXT_VECTORS_H
 /*
- * Check a tokenizer against a file of recorded results, one JSON object a line: text, ids (with special tokens),
- * ids_no_special, and of the latter decoded, decoded_skip_special, offsets (in characters).
+ * Check a tokenizer against a file of recorded results, one JSON object a line: text, ids (with
+ * special tokens), ids_no_special, and of the latter decoded, decoded_skip_special, offsets (in
+ * characters).
  */
 #include "../trl-test.h"
 
@@ -13,8 +14,8 @@
 #include "base/alloc.h"
 #include "data/tokenizer.h"
 
-static inline void check_ids(const char *file, int line, const char *what, const char *text, const json_t *want,
-    const struct trl_ids *got)
+static inline void check_ids(const char *file, int line, const char *what, const char *text,
+    const json_t *want, const struct trl_ids *got)
 {
     bool same = json_array_size(want) == got->len;
     for (size_t i = 0; same && i < got->len; i++)
@@ -28,15 +29,17 @@ static inline void check_ids(const char *file, int line, const char *what, const
     fail_msg("%s:%d: %s of '%s': want %s, got%s", file, line, what, text, w, trl_str_get(&s));
 }
 
-static inline void check_decoded(const struct trl_tokenizer *t, const char *file, int line, const json_t *row, const char *key,
-    const struct trl_ids *ids, bool skip)
+static inline void check_decoded(const struct trl_tokenizer *t, const char *file, int line,
+    const json_t *row, const char *key, const struct trl_ids *ids, bool skip)
 {
     struct trl_str s = {0};
     struct trl_err err = {0};
     const json_t *want = json_object_get(row, key);
     assert_trl_ok(trl_tokenizer_decode(t, ids->ids, ids->len, skip, &s, &err), &err);
-    if (s.len != json_string_length(want) || memcmp(trl_str_get(&s), json_string_value(want), s.len) != 0)
-        fail_msg("%s:%d: %s: want '%s', got '%s'", file, line, key, json_string_value(want), trl_str_get(&s));
+    if (s.len != json_string_length(want) ||
+        memcmp(trl_str_get(&s), json_string_value(want), s.len) != 0)
+        fail_msg("%s:%d: %s: want '%s', got '%s'", file, line, key, json_string_value(want),
+            trl_str_get(&s));
     trl_str_release(&s);
 }
 
@@ -49,18 +52,22 @@ static inline int char_index(const char *text, uint32_t n)
     return c;
 }
 
-static inline void check_offsets(const char *file, int line, const char *text, const json_t *want, const struct trl_ids *got)
+static inline void check_offsets(
+    const char *file, int line, const char *text, const json_t *want, const struct trl_ids *got)
 {
     for (size_t i = 0; i < json_array_size(want); i++) {
         const json_t *o = json_array_get(want, i);
-        int b = (int)json_integer_value(json_array_get(o, 0)), e = (int)json_integer_value(json_array_get(o, 1));
+        int b = (int)json_integer_value(json_array_get(o, 0)),
+            e = (int)json_integer_value(json_array_get(o, 1));
         int gb = char_index(text, got->begin[i]), ge = char_index(text, got->end[i]);
         if (b != gb || e != ge)
-            fail_msg("%s:%d: offsets of token %zu of '%s': want %d..%d, got %d..%d", file, line, i, text, b, e, gb, ge);
+            fail_msg("%s:%d: offsets of token %zu of '%s': want %d..%d, got %d..%d", file, line, i,
+                text, b, e, gb, ge);
     }
 }
 
-static inline void check_row(const struct trl_tokenizer *t, struct trl_tok_scratch *s, const char *file, int line, const json_t *row)
+static inline void check_row(const struct trl_tokenizer *t, struct trl_tok_scratch *s,
+    const char *file, int line, const json_t *row)
 {
     const char *text = json_string_value(json_object_get(row, "text"));
     size_t len = json_string_length(json_object_get(row, "text"));
@@ -79,7 +86,8 @@ static inline void check_row(const struct trl_tokenizer *t, struct trl_tok_scrat
         check_decoded(t, file, line, row, "decoded_skip_special", &plain, true);
     assert_trl_ok(trl_tokenizer_encode(t, s, text, len, TRL_TOK_OFFSETS, &off, &err), &err);
     assert_int_equal(off.len, plain.len); /* offsets change nothing else */
-    assert_memory_equal(off.ids ? off.ids : (int32_t *)"", plain.ids ? plain.ids : (int32_t *)"", plain.len * sizeof(int32_t));
+    assert_memory_equal(off.ids ? off.ids : (int32_t *)"", plain.ids ? plain.ids : (int32_t *)"",
+        plain.len * sizeof(int32_t));
     if ((want = json_object_get(row, "offsets"))) {
         assert_int_equal(json_array_size(want), off.len);
         check_offsets(file, line, text, want, &off);
