@@ -426,8 +426,7 @@ static int finish_processes(struct trl_config *cfg, struct trl_err *err)
     if (cfg->accelerate_gpu_type && !cfg->use_cpu)
         return trl_fail(err, TRL_E_UNSUPPORTED,
             "%s asks for GPUs (distributed_type: %s), and this program trains on CPUs here; add "
-            "`--use_cpu true "
-            "--num_processes N` to train with N processes on CPUs",
+            "`--use_cpu true --num_processes 2` to train with 2 processes (or another number) on CPUs",
             cfg->accelerate_path, cfg->accelerate_gpu_type);
     cfg->use_cpu = true;
     if (cfg->machine_rank >= cfg->num_machines)

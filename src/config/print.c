@@ -31,6 +31,17 @@ static const char *origin_name(char origin)
     }
 }
 
+/* its line becomes a comment, without the value */
+static bool is_secret_given(const struct trl_config *cfg, const struct trl_option *o)
+{
+    if (!o->secret)
+        return false;
+    json_t *v = trl_option_get(cfg, o);
+    bool given = v && !json_is_null(v);
+    json_decref(v);
+    return given;
+}
+
 void trl_config_print(const struct trl_config *cfg, struct trl_str *ret)
 {
     trl_str_printf(
@@ -42,7 +53,7 @@ void trl_config_print(const struct trl_config *cfg, struct trl_str *ret)
             if (o->group != (enum trl_opt_group)g || o->mode || o->status == TRL_STATUS_REFUSED ||
                 !strcmp(o->name, "accelerate_config"))
                 continue;
-            trl_str_printf(ret, "%s%s: ", o->secret && cfg->source[i] ? "# " : "", o->name);
+            trl_str_printf(ret, "%s%s: ", is_secret_given(cfg, o) ? "# " : "", o->name);
             trl_option_put(cfg, o, ret);
             trl_str_printf(ret, "  # %s\n", trl_config_source(cfg, o->name));
         }

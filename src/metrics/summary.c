@@ -56,7 +56,7 @@ void trl_summary_put(struct trl_str *out, const struct trl_summary *s)
     trl_str_puts(out, " in ");
     put_seconds(out, s->seconds);
     trl_str_putc(out, '\n');
-    if (!isnan(s->loss_before) && !isnan(s->loss_after))
+    if (s->steps > 0 && !isnan(s->loss_before) && !isnan(s->loss_after))
         trl_str_printf(out, "  loss       %.4f -> %.4f (%s)\n", s->loss_before, s->loss_after,
             s->has_eval ? "evaluation, before and after" : "training, first and last logged");
     if (s->seconds > 0 && s->tokens > 0) {

@@ -192,7 +192,8 @@ static int check_capacity(
     if (cap->max_tokens < 1 || cap->max_tokens > INT32_MAX / 2 || cap->max_docs < 1 ||
         cap->max_position < 1)
         return trl_fail(err, TRL_E_RANGE,
-            "a micro-batch of %lld tokens, %lld rows, %lld positions is not possible",
+            "a micro-batch of %lld tokens, %lld rows, %lld positions is not possible; lower "
+            "per_device_train_batch_size or max_length",
             (long long)cap->max_tokens, (long long)cap->max_docs, (long long)cap->max_position);
     if (c->learned_positions && cap->max_position > c->max_positions)
         return trl_fail(err, TRL_E_RANGE,

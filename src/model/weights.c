@@ -215,6 +215,7 @@ static int shards_from_index(
            *map = json_object_get(root, "weight_map"), *v;
     trl_free(text);
     struct trl_problems problems = {0};
+    json_t *failed = json_object(); /* a shard that cannot be opened is one problem, not one a tensor */
     const char *key;
     if (!root)
         rc = trl_fail(err, TRL_E_PARSE, "%s:%d:%d: %s", path, je.line, je.column, je.text);
@@ -229,8 +230,11 @@ static int shards_from_index(
                 trl__problem(&problems, TRL_E_PARSE,
                     "weight_map puts %s into \"%s\", no file name beside the index", key,
                     file ? file : "?");
-            else if (!shards_has(s, file) && shards_add(s, dir, file, &one) != 0)
+            else if (!shards_has(s, file) && !json_object_get(failed, file) &&
+                shards_add(s, dir, file, &one) != 0) {
                 trl__problem(&problems, one.code, "shard %s: %s", file, one.text);
+                json_object_set_new(failed, file, json_true());
+            }
             if (problems.n >= TRL_PROBLEMS_SHOWN)
                 break;
         }
@@ -240,6 +244,7 @@ static int shards_from_index(
                     i++) if (strcmp(trl_path_base(s->files[i].path), json_string_value(v)) == 0 &&
             !trl_st_find(&s->files[i], key)) trl__problem(&problems, TRL_E_DATA,
             "tensor %s is not in %s", key, json_string_value(v));
+    json_decref(failed);
     json_decref(root);
     int rc2 = trl__problems_end(&problems, err, path);
     return rc ? rc : rc2;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints, resume, and what a finished run leaves. Rank 0 writes; the outcome is agreed by all. */
+#include <dirent.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/fileio.h"
@@ -227,12 +229,57 @@ static int load_best(struct trl_loop *l, struct trl_err *err)
     return trl_model_reload(l->run->model, l->state.best_model_checkpoint, err);
 }
 
+/* The finished folder's files go to output_dir one by one, the weights first; of two forms of weights only the new one stays. */
+static int move_files(const char *from, const char *to, struct trl_err *err)
+{
+    static const char whole[] = "model.safetensors", sharded[] = "model.safetensors.index.json";
+    DIR *d = opendir(from);
+    if (!d)
+        return trl_fail_errno(err, "cannot list", from);
+    int rc = 0;
+    for (int pass = 0; pass < 2 && rc == 0; pass++) {
+        rewinddir(d);
+        for (struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;) {
+            bool weights = trl_starts_with(e->d_name, "model");
+            if (e->d_name[0] == '.' || weights != (pass == 0))
+                continue;
+            const char *other = strcmp(e->d_name, whole) == 0 ? sharded : strcmp(e->d_name, sharded) == 0 ? whole : NULL;
+            char *a = trl_path_join(from, e->d_name), *b = trl_path_join(to, e->d_name), *c = trl_path_join(to, other ? other : "");
+            if (!a || !b || !c)
+                rc = trl_fail_nomem(err, 0, "a path");
+            else if (other && trl_path_exists(c) && unlink(c) != 0)
+                rc = trl_fail_errno(err, "cannot remove", c);
+            if (rc == 0)
+                rc = trl_rename(a, b, err);
+            trl_free(a);
+            trl_free(b);
+            trl_free(c);
+        }
+    }
+    closedir(d);
+    return rc;
+}
+
+/* All or nothing: a disk that fills up leaves no folder that looks like a model. */
+static int save_final(struct trl_loop *l, struct trl_err *err)
+{
+    struct trl_ckpt *c = NULL;
+    int rc = trl_ckpt_begin(&c, l->output_dir, l->state.global_step, err);
+    if (rc)
+        return rc;
+    rc = save_weights(l, trl_ckpt_dir(c), err);
+    if (rc == 0)
+        rc = move_files(trl_ckpt_dir(c), l->output_dir, err);
+    trl_ckpt_abort(c);
+    return rc ? trl_err_prefix(err, rc, "cannot save the model") : 0;
+}
+
 int trl_loop_finish(struct trl_loop *l, struct trl_err *err)
 {
     int rc = load_best(l, err);
     if (rc == 0 && l->run->comm.rank == 0) {
         trl_metrics_status(l->metrics, "saving the model");
-        rc = save_weights(l, l->output_dir, err);
+        rc = save_final(l, err);
         char *path = trl_path_join(l->output_dir, "trainer_state.json");
         if (rc == 0)
             rc = path ? trl_trainer_state_write(&l->state, path, err) : trl_fail_nomem(err, 0, "a path");

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "train/run.h"
 #include "train/trainer.h"
 
@@ -130,7 +131,18 @@ static int sft_open_data(struct trl_run *run, struct trl_err *err)
         .vocab_size = info->vocab_size,
         .max_positions = info->learned_positions ? info->max_positions : 0,
     };
-    return trl_dataset_open_sft(&run->train_data, &run->eval_data, &prep, err);
+    int rc = trl_dataset_open_sft(&run->train_data, &run->eval_data, &prep, err);
+    if (rc || run->comm.rank != 0)
+        return rc;
+    /* neither is an error: Gemma 3's tokenizer knows a token that its text model lacks, and rotary positions have no end */
+    int64_t ids = trl_tokenizer_vocab_size(run->tok), longest = trl_dataset_max_len(run->train_data);
+    if (ids > info->vocab_size)
+        trl_warn("the tokenizer knows %lld ids, the model's vocabulary has %lld entries; a row that uses one of the others is refused",
+            (long long)ids, (long long)info->vocab_size);
+    if (info->max_positions > 0 && longest > info->max_positions)
+        trl_warn("the longest row has %lld tokens, the model was made for %lld positions (max_position_embeddings); it is trained beyond "
+            "them, as in TRL; max_length cuts rows", (long long)longest, (long long)info->max_positions);
+    return 0;
 }
 
 const struct trl_trainer trl_trainer_sft = {

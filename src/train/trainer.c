@@ -6,7 +6,8 @@
 static const struct trl_trainer *const trainers[] = {&trl_trainer_sft};
 
 /* Trainers of TRL that this program does not have: known, so that the answer is not "did you mean". */
-static const char *const others[] = {"dpo", "reward", "kto", "grpo", "rloo", "online_dpo", "distillation"};
+static const char *const others[] = {"dpo", "reward", "kto", "grpo", "rloo", "online_dpo", "distillation", "bco", "cpo", "gkd", "nash_md",
+    "orpo", "ppo", "prm", "xpo"};
 
 const struct trl_trainer *trl_trainer_find(const char *name, struct trl_err *err)
 {

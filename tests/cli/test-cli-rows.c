@@ -59,10 +59,24 @@ static const struct malformed *find(const char *file)
     return NULL;
 }
 
+static bool is_sft(const json_t *trainer)
+{
+    const char *name = json_string_value(json_object_get(trainer, "name"));
+    return name && strcmp(name, "SFT") == 0;
+}
+
 static void test_malformed(void **state)
 {
     (void)state;
-    json_t *results = cli_read_json(cli_rows("malformed-results.json"));
+    /* jansson has no NaN, and takes a NUL only on request */
+    char *text = cli_read(cli_rows("malformed-results.json"), NULL);
+    for (char *p = text; (p = strstr(p, ": NaN")) != NULL;)
+        memcpy(p, ": 0  ", 5);
+    json_error_t e;
+    json_t *results = json_loads(text, JSON_ALLOW_NUL, &e);
+    if (!results)
+        fail_msg("%d: %s", e.line, e.text);
+    trl_free(text);
     assert_int_equal(json_array_size(results), N_TABLE);
     size_t i;
     json_t *v;
@@ -71,8 +85,7 @@ static void test_malformed(void **state)
         const char *file = json_string_value(json_object_get(v, "file"));
         const struct malformed *m = find(file);
         const json_t *load = json_object_get(v, "load"), *trainer = json_object_get(v, "trainer");
-        bool loads = json_is_true(json_object_get(load, "ok")), sft = !strcmp(json_string_value(json_object_get(trainer, "name"))
-            ? json_string_value(json_object_get(trainer, "name")) : "", "SFT");
+        bool loads = json_is_true(json_object_get(load, "ok")), sft = is_sft(trainer);
         /* the table says what the real one did, where it was tried with SFT */
         if (!loads || sft)
             assert_int_equal(m->why == NULL, loads && json_is_true(json_object_get(trainer, "ok")));

@@ -80,7 +80,7 @@ static void test_errors(void **state)
     } cases[] = {
         {"distributed_type: MULTI_GPU\nnum_processes: 8\n", TRL_E_UNSUPPORTED,
             "asks for GPUs (distributed_type: MULTI_GPU), and this program trains on CPUs here; "
-            "add `--use_cpu true --num_processes N`"},
+            "add `--use_cpu true --num_processes 2`"},
         {"distributed_type: 'NO'\ngpu_ids: all\n", TRL_E_UNSUPPORTED,
             "asks for GPUs (distributed_type: NO)"},
         {"distributed_type: DEEPSPEED\n", TRL_E_UNSUPPORTED,
