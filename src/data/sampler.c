@@ -6,6 +6,10 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 
+struct sort_item {
+    int64_t row, len, at;
+};
+
 struct trl_sampler {
     const struct trl_dataset *data;
     struct trl_sampler_options opt;
@@ -14,6 +18,8 @@ struct trl_sampler {
     int64_t batches; /* per rank */
     int64_t epoch;   /* whose order is in `order`; -1: none */
     int64_t *order;  /* [n] */
+    struct sort_item *sorted; /* [mega]: a mega-batch of group_by_length */
+    int64_t mega;
 };
 
 static int check(const struct trl_sampler_options *o, int64_t n, struct trl_err *err)
@@ -29,6 +35,14 @@ static int check(const struct trl_sampler_options *o, int64_t n, struct trl_err 
     if (n < 1)
         return trl_fail(err, TRL_E_DATA, "the data set has no rows after preparation");
     return 0;
+}
+
+/* Rows of a mega-batch: 50 windows, or less so that there are four. */
+static int64_t mega_batch(int64_t window, int64_t n)
+{
+    int64_t mult = n / (window * 4) < 50 ? n / (window * 4) : 50;
+    int64_t mega = (mult > 0 ? mult : 1) * window;
+    return mega < n ? mega : n;
 }
 
 int trl_sampler_new(struct trl_sampler **ret, const struct trl_dataset *d, const struct trl_sampler_options *opt,
@@ -52,8 +66,12 @@ int trl_sampler_new(struct trl_sampler **ret, const struct trl_dataset *d, const
             (long long)n, (long long)opt->batch_size, opt->world);
     }
     s->order = trl_malloc_array((size_t)n, sizeof(*s->order));
-    if (!s->order) {
-        trl_free(s);
+    if (opt->kind == TRL_SAMPLING_GROUP_BY_LENGTH) {
+        s->mega = mega_batch(opt->group_window, n);
+        s->sorted = trl_malloc_array((size_t)s->mega, sizeof(*s->sorted));
+    }
+    if (!s->order || (s->mega && !s->sorted)) {
+        trl_sampler_free(s);
         return trl_fail_nomem(err, (size_t)n * sizeof(*s->order), "the order of rows");
     }
     *ret = s;
@@ -65,6 +83,7 @@ void trl_sampler_free(struct trl_sampler *s)
     if (!s)
         return;
     trl_free(s->order);
+    trl_free(s->sorted);
     trl_free(s);
 }
 
@@ -85,10 +104,6 @@ static int64_t row_len(const struct trl_sampler *s, int64_t row)
     return r.len;
 }
 
-struct sort_item {
-    int64_t row, len, at;
-};
-
 /* Python's sorted(reverse=True) keeps equal elements in their order. */
 static int longest_first(const void *pa, const void *pb)
 {
@@ -99,16 +114,10 @@ static int longest_first(const void *pa, const void *pb)
 }
 
 /* transformers' LengthGroupedSampler on a permutation in s->order: mega-batches sorted by length, the longest row first of all. */
-static int group_by_length(struct trl_sampler *s, struct trl_err *err)
+static void group_by_length(struct trl_sampler *s)
 {
-    int64_t window = s->opt.group_window;
-    int64_t mult = s->n / (window * 4) < 50 ? s->n / (window * 4) : 50;
-    int64_t mega = (mult > 0 ? mult : 1) * window;
-    if (mega > s->n)
-        mega = s->n;
-    struct sort_item *item = trl_malloc_array((size_t)mega, sizeof(*item));
-    if (!item)
-        return trl_fail_nomem(err, (size_t)mega * sizeof(*item), "group_by_length");
+    int64_t mega = s->mega;
+    struct sort_item *item = s->sorted;
     int64_t best = 0, best_len = -1;
     for (int64_t i = 0; i < s->n; i += mega) {
         int64_t m = s->n - i < mega ? s->n - i : mega;
@@ -125,8 +134,6 @@ static int group_by_length(struct trl_sampler *s, struct trl_err *err)
     int64_t t = s->order[0];
     s->order[0] = s->order[best];
     s->order[best] = t;
-    trl_free(item);
-    return 0;
 }
 
 /* One stream through all epochs; a data loader, also that of an evaluation, draws its 64-bit base seed when it starts. */
@@ -143,10 +150,9 @@ static void global_permutation(struct trl_sampler *s, struct trl_mt *g, int64_t 
     }
 }
 
-static int make_order(struct trl_sampler *s, int64_t epoch, struct trl_err *err)
+static void make_order(struct trl_sampler *s, int64_t epoch)
 {
     struct trl_mt g;
-    int rc = 0;
     switch (s->opt.kind) {
     case TRL_SAMPLING_SEQUENTIAL:
         for (int64_t i = 0; i < s->n; i++)
@@ -162,13 +168,12 @@ static int make_order(struct trl_sampler *s, int64_t epoch, struct trl_err *err)
             trl_mt_permutation(&g, s->order, s->n);
         else
             global_permutation(s, &g, epoch);
-        rc = group_by_length(s, err);
+        group_by_length(s);
         break;
     default:
         trl_bug("sampling kind %d", (int)s->opt.kind);
     }
-    s->epoch = rc == 0 ? epoch : -1;
-    return rc;
+    s->epoch = epoch;
 }
 
 int trl_sampler_get(struct trl_sampler *s, int64_t epoch, int64_t micro_step, int rank, int64_t *rows, int64_t *ret_n,
@@ -177,11 +182,8 @@ int trl_sampler_get(struct trl_sampler *s, int64_t epoch, int64_t micro_step, in
     if (epoch < 0 || micro_step < 0 || micro_step >= s->batches || rank < 0 || rank >= s->opt.world)
         return trl_fail(err, TRL_E_RANGE, "no batch at epoch %lld, step %lld of %lld, rank %d of %d", (long long)epoch,
             (long long)micro_step, (long long)s->batches, rank, s->opt.world);
-    if (epoch != s->epoch) {
-        int rc = make_order(s, epoch, err);
-        if (rc != 0)
-            return rc;
-    }
+    if (epoch != s->epoch)
+        make_order(s, epoch);
     int64_t b = s->opt.batch_size, first = (micro_step * s->opt.world + rank) * b;
     if (s->opt.world == 1 && first + b > s->n) {
         *ret_n = s->n - first; /* one process: the last batch is simply smaller */

@@ -94,6 +94,7 @@ struct trl_summary {
     double flops;                /* of the matmuls of all steps, all ranks; 0: unknown */
     double peak_flops;           /* measured matmul peak, all ranks, FLOP/s; 0: not measured */
     int64_t peak_bytes;          /* largest resident set of a rank */
+    int64_t allocations;         /* of memory in steps after the first, most of a rank */
     const struct trl_phases *phases; /* may be NULL */
     const char *output_dir;
 };

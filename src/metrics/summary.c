@@ -69,7 +69,8 @@ void trl_summary_put(struct trl_str *out, const struct trl_summary *s)
         trl_str_putc(out, '\n');
     }
     if (s->peak_bytes > 0)
-        trl_str_printf(out, "  memory     %.0f MiB at most in one process\n", (double)s->peak_bytes / 1048576);
+        trl_str_printf(out, "  memory     %.0f MiB at most in one process; allocations in steps after the first: %lld\n",
+            (double)s->peak_bytes / 1048576, (long long)s->allocations);
     if (s->phases)
         put_phases(out, s->phases);
     if (s->output_dir)

@@ -127,6 +127,20 @@ static int check_entry(const struct trl_st_file *f, const struct entry *e, struc
     return 0;
 }
 
+/* Piece by piece, so that the file's pages do not stay beside the state. */
+static int load_tensor(struct trl_optim *o, const struct trl_st_file *f, const struct trl_st_tensor *t, void *dev, struct trl_err *err)
+{
+    const size_t piece = 4u << 20, size = (size_t)(t->end - t->begin);
+    for (size_t at = 0; at < size; at += piece) {
+        size_t n = size - at < piece ? size - at : piece;
+        int rc = o->be->copy_in(o->be, (char *)dev + at, trl_st_data(f, t) + at, n);
+        if (rc != 0)
+            return trl_fail(err, rc, "%s: cannot be copied to the device", f->path);
+        trl_map_drop(&f->map, f->data_offset + t->begin + at, n);
+    }
+    return 0;
+}
+
 /* Nothing is changed unless the whole file fits. */
 int trl_optim_load(struct trl_optim *o, const char *path, struct trl_err *err)
 {
@@ -143,12 +157,8 @@ int trl_optim_load(struct trl_optim *o, const char *path, struct trl_err *err)
     if (rc == 0 && f.n != es.n + 1)
         rc = trl_fail(err, TRL_E_DATA, "%s: has %d tensors, this optimiser %d; the state of another optimiser or model?", path,
             f.n, es.n + 1);
-    for (int i = 0; i < es.n && rc == 0; i++) {
-        const struct trl_st_tensor *t = trl_st_find(&f, es.items[i].name);
-        rc = o->be->copy_in(o->be, es.items[i].dev, trl_st_data(&f, t), (size_t)(t->end - t->begin));
-        if (rc != 0)
-            rc = trl_fail(err, rc, "%s: cannot be copied to the device", path);
-    }
+    for (int i = 0; i < es.n && rc == 0; i++)
+        rc = load_tensor(o, &f, trl_st_find(&f, es.items[i].name), es.items[i].dev, err);
     if (rc == 0)
         o->step = step;
     trl_arena_release(&es.arena);

@@ -47,6 +47,8 @@ static bool early_mode(struct trl_run *run, struct trl_config *cfg, int *ret_rc,
         if (*ret_rc == 0)
             *ret_rc = trl_run_open_backend(run, err);
         if (*ret_rc == 0)
+            *ret_rc = trl_run_open_text(run, err); /* so that its memory counts */
+        if (*ret_rc == 0)
             *ret_rc = trl_run_plan(run, err);
     } else {
         return false;

@@ -80,12 +80,14 @@ static double step_flops(const struct trl_loop *l)
 int trl_facts_summary(struct trl_loop *l, double seconds, struct trl_err *err)
 {
     struct trl_run *run = l->run;
-    double peak_bytes = (double)trl_clock_peak_rss(), peak_flops = 0;
+    double peak_bytes = (double)trl_clock_peak_rss(), peak_flops = 0, allocations = (double)l->step_allocations;
     bool measure = l->state.global_step > l->start_step && seconds > 5; /* not worth it after a tiny run */
     if (measure)
         peak_flops = 1e9 * trl_backend_gemm_peak(run->be, run->compute, 0.3);
     if (run->comm.world > 1) {
         int rc = run->comm.ops->allreduce_f64(&run->comm, &peak_bytes, 1, TRL_COMM_MAX, err);
+        if (rc == 0)
+            rc = run->comm.ops->allreduce_f64(&run->comm, &allocations, 1, TRL_COMM_MAX, err);
         if (rc == 0)
             rc = run->comm.ops->allreduce_f64(&run->comm, &peak_flops, 1, TRL_COMM_SUM, err);
         if (rc)
@@ -103,6 +105,7 @@ int trl_facts_summary(struct trl_loop *l, double seconds, struct trl_err *err)
         .flops = measure ? step_flops(l) : 0,
         .peak_flops = peak_flops,
         .peak_bytes = (int64_t)peak_bytes,
+        .allocations = (int64_t)allocations,
         .phases = &run->phases,
         .output_dir = l->output_dir,
     };

@@ -373,9 +373,12 @@ static int run_epoch(struct trl_loop *l, int64_t epoch, int64_t first_update, bo
         int64_t first = u * l->accumulation, n = l->micro_per_epoch - first;
         if (n > l->accumulation)
             n = l->accumulation;
+        uint64_t allocations = trl_alloc_calls();
         int rc = trl_loop_step(l, epoch, first, n, err);
         if (rc)
             return rc;
+        if (l->state.global_step > l->start_step)
+            l->step_allocations += trl_alloc_calls() - allocations;
         l->state.global_step++;
         l->state.epoch = (double)epoch + (double)(first + n) / (double)l->micro_per_epoch;
         if (l->state.global_step == l->start_step + 1)
@@ -408,13 +411,7 @@ static int log_end(struct trl_loop *l, struct trl_err *err)
 {
     struct trl_run *run = l->run;
     int64_t steps = l->state.global_step - l->start_step;
-    double rest = run->train_meter.loss_sum;
-    if (run->comm.world > 1) {
-        int rc = run->comm.ops->allreduce_f64(&run->comm, &rest, 1, TRL_COMM_SUM, err);
-        if (rc)
-            return rc;
-        rest /= run->comm.world;
-    }
+    double rest = run->train_meter.loss_sum; /* of steps after the last log: transformers takes rank 0's own */
     double samples = (double)(l->cfg->per_device_train_batch_size * run->comm.world * l->accumulation) * (double)steps;
     json_t *record = json_object();
     int rc = trl_metrics_add_speed(record, "train", trl_clock_now() - l->started, (int64_t)samples, steps, err);

@@ -57,6 +57,7 @@ struct trl_loop {
     bool has_eval_loss;
     double first_eval_loss, last_eval_loss, first_loss, last_loss;
     bool stop_asked;             /* a signal reached some rank; known to all */
+    uint64_t step_allocations;   /* in steps after the first of this process: 0, or something grows */
     int64_t skipped;             /* fp16 steps left out: the schedule does not count them */
     double non_embedding_params;
 };

@@ -418,7 +418,7 @@ static void test_summary(void **state)
         "done: 20 steps, 20480 tokens in 30.0 s\n"
         "  loss       2.5000 -> 1.2500 (evaluation, before and after)\n"
         "  speed      683 tokens/s, 30.0 GFLOP/s = 50% of this machine's measured matmul peak of 60 GFLOP/s\n"
-        "  memory     1024 MiB at most in one process\n"
+        "  memory     1024 MiB at most in one process; allocations in steps after the first: 0\n"
         "  time       31.1 s: forward 96%, model 3%\n"
         "  output     out\n");
     trl_str_clear(&out);
