@@ -125,7 +125,9 @@ static struct trl_op_attention attention_args(
         .softcap = (float)c->attn_softcap,
         .window = c->layer[layer].window,
         .dtype = m->types.act,
-        .round = m->types.act};
+        .round = m->types.act,
+        .dropout = m->trains ? (float)c->attn_dropout : 0,
+        .dropout_seed = trl__drop_seed(m, TRL_DROP_ATTN, layer)};
 }
 
 /* q and k as attention reads them. */

@@ -145,7 +145,13 @@ void trl__attention_forward(struct trl_model *m, int layer, struct trl_saved *s,
 void trl__attention_backward(struct trl_model *m, int layer, struct trl_saved *s, const void *x_in);
 /* The gradient of a branch's output as act: d_x through the post norm, or rounded (and masked), or
  * itself. */
-enum trl_drop_site { TRL_DROP_EMBED, TRL_DROP_ATTN_OUT, TRL_DROP_MLP_OUT, TRL_DROP_SITES_ };
+enum trl_drop_site {
+    TRL_DROP_EMBED,
+    TRL_DROP_ATTN,
+    TRL_DROP_ATTN_OUT,
+    TRL_DROP_MLP_OUT,
+    TRL_DROP_SITES_
+};
 const void *trl__branch_grad(struct trl_model *m, int layer, const struct trl_norm *post,
     const void *out, const float *stat, enum trl_drop_site site);
 void trl__mlp_forward(
@@ -159,6 +165,7 @@ int trl__warm_up(struct trl_model *m, struct trl_err *err);
 /* x[i] *= mask(i)/(1-p), the same mask for the same step, site and layer */
 void trl__dropout(struct trl_model *m, enum trl_drop_site site, int layer, void *x,
     enum trl_dtype dtype, double p);
+uint64_t trl__drop_seed(const struct trl_model *m, enum trl_drop_site site, int layer);
 void trl__neftune_add(struct trl_model *m, const struct trl_tokens *tk, void *x);
 
 /* ---- head.c ---- */

@@ -200,11 +200,6 @@ static int check_capacity(
             "rows of %lld tokens do not fit the model's %lld learned positions; lower "
             "max_length",
             (long long)cap->max_position, (long long)c->max_positions);
-    if (cap->training && c->attn_dropout > 0)
-        return trl_fail(err, TRL_E_UNSUPPORTED,
-            "dropout of attention probabilities (%s %g in config.json) is not "
-            "supported in training; set it to 0 in the model's config.json",
-            c->learned_positions ? "attn_pdrop" : "attention_dropout", c->attn_dropout);
     return 0;
 }
 

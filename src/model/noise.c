@@ -97,14 +97,19 @@ static void drop_part(void *pv, int64_t begin, int64_t end, int thread)
     }
 }
 
+uint64_t trl__drop_seed(const struct trl_model *m, enum trl_drop_site site, int layer)
+{
+    uint64_t stream = (uint64_t)layer * TRL_DROP_SITES_ + (uint64_t)site;
+    return trl_hash_rng(trl_hash_rng(m->drop_seed, m->drop_step), stream);
+}
+
 void trl__dropout(struct trl_model *m, enum trl_drop_site site, int layer, void *x,
     enum trl_dtype dtype, double p)
 {
     int64_t n = m->n * m->cfg.hidden;
     size_t size = trl_dtype_size(dtype);
-    uint64_t stream = (uint64_t)layer * TRL_DROP_SITES_ + (uint64_t)site;
     struct drop d = {.x = m->noise,
-        .seed = trl_hash_rng(trl_hash_rng(m->drop_seed, m->drop_step), stream),
+        .seed = trl__drop_seed(m, site, layer),
         .p = (float)p,
         .keep_scale = p < 1 ? (float)(1 / (1 - p)) : 0};
     for (d.first = 0; d.first < n && m->rc == 0; d.first += m->noise_elems) {

@@ -7,7 +7,8 @@
 #include "base/alloc.h"
 #include "model/internal.h"
 
-/* n_docs rows that fill the micro-batch: the first as long as rows get, the others share the rest */
+/* n_docs rows that fill the micro-batch: the first as long as rows get, the others share the rest
+ */
 static void fill_docs(const struct trl_model *m, int64_t n_docs, int64_t *start)
 {
     int64_t n = m->cap.max_tokens, longest = n < m->cap.max_position ? n : m->cap.max_position;
@@ -21,7 +22,8 @@ static void run_layer(struct trl_model *m, int64_t n_docs, const int64_t *start)
     struct trl_saved *s = &m->buf.saved[0];
     m->n_docs = n_docs;
     if (m->rc == 0)
-        m->rc = m->be->copy_in(m->be, m->buf.doc_start, start, (size_t)(n_docs + 1) * sizeof(start[0]));
+        m->rc =
+            m->be->copy_in(m->be, m->buf.doc_start, start, (size_t)(n_docs + 1) * sizeof(start[0]));
     trl__layer_forward(m, 0, s, m->buf.x[0], m->buf.x[0], false);
     if (m->cap.training && m->rc == 0)
         m->rc = m->be->fill_zero(
@@ -43,8 +45,7 @@ static int run_head(struct trl_model *m, struct trl_err *err)
     m->n = m->buf.head_chunk;
     m->has_hidden = true;
     m->trains = m->cap.training;
-    struct trl_head_args args = {
-        .targets = targets, .want_grad = m->cap.training, .coef = no_coef};
+    struct trl_head_args args = {.targets = targets, .want_grad = m->cap.training, .coef = no_coef};
     int rc = trl_model_head(m, &args, err);
     m->has_hidden = m->has_d_hidden = m->trains = false;
     trl_free(targets);

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/rng.h"
 #include "tensor/dtype.h"
 
 /* C[m,n] = alpha * op(A)[m,k] op(B)[k,n] + beta * C (+ bias[n]); op(X) = X or X^T as stored (row-major).
@@ -118,7 +119,18 @@ struct trl_op_attention {
     float scale, softcap;
     int64_t window;
     enum trl_dtype dtype, round;
+    float dropout;         /* probability that a probability is dropped, see trl_op_attention_keep */
+    uint64_t dropout_seed; /* the same in backward */
 };
+/* Factor of the probability of query t of head h for key s, applied after softmax: 0 or
+ * 1/(1-dropout). Drawn again by whoever needs it. */
+static inline float trl_op_attention_keep(
+    const struct trl_op_attention *a, int64_t h, int64_t t, int64_t s)
+{
+    uint64_t i = ((uint64_t)h * (uint64_t)a->n + (uint64_t)t) * (uint64_t)a->n + (uint64_t)s;
+    float u = (float)(trl_hash_rng(a->dropout_seed, i) >> 40) * 0x1p-24f;
+    return u < a->dropout ? 0 : 1 / (1 - a->dropout);
+}
 struct trl_op_attention_bwd {
     struct trl_op_attention fwd; /* the forward's arguments, out and lse filled */
     const void *d_out;           /* dtype as out, stride ld_out */

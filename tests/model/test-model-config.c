@@ -64,7 +64,7 @@ static const struct {
     {"{\"model_type\":\"gpt2\",\"n_embd\":30,\"n_head\":4}",
         "n_embd 30 is no multiple of n_head 4"},
     {"{\"model_type\":\"llama\"," TINY ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
-                                       "\"low_freq_factor\":4,\"high_freq_factor\":4}}",
+     "\"low_freq_factor\":4,\"high_freq_factor\":4}}",
         "high_freq_factor is not above"},
 };
 
@@ -129,10 +129,10 @@ static void window_rules(void **state)
         {"{\"model_type\":\"qwen2\"," TINY ",\"num_key_value_heads\":2,\"sliding_window\":8}", {0},
             {0}},
         {"{\"model_type\":\"qwen2\"," TINY ",\"num_key_value_heads\":2,\"sliding_window\":8,\"use_"
-                                           "sliding_window\":true,\"max_window_layers\":2}",
+         "sliding_window\":true,\"max_window_layers\":2}",
             {0, 0, 8, 8}, {0}},
         {"{\"model_type\":\"qwen3\"," TINY ",\"num_key_value_heads\":2,\"sliding_window\":8,\"use_"
-                                           "sliding_window\":true,\"layer_types\":"
+         "sliding_window\":true,\"layer_types\":"
          "[\"sliding_attention\",\"full_attention\",\"full_attention\",\"sliding_attention\"]}",
             {8, 0, 0, 8}, {0}},
         {"{\"model_type\":\"gemma2\"," TINY "}", {4096, 0, 4096, 0}, {0}},

@@ -408,17 +408,6 @@ static void options(void **state)
     o = (struct trl_model_options){
         .path = golden("tiny-llama"), .dtype = "bfloat16", .compute = TRL_DTYPE_F16};
     assert_int_equal(trl_model_load(&m, ref(), &o, &err), TRL_E_UNSUPPORTED);
-    copy_model("tiny-gpt2", "x");
-    edit_config("x", "attn_pdrop", json_real(0.1));
-    o = (struct trl_model_options){.path = in_tmp("x")};
-    assert_trl_ok(trl_model_load(&m, ref(), &o, &err), &err);
-    struct trl_model_capacity cap = {
-        .max_tokens = 8, .max_docs = 1, .max_position = 8, .training = true};
-    assert_int_equal(trl_model_prepare(m, &cap, &err), TRL_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "attn_pdrop 0.1"));
-    cap.training = false;
-    assert_trl_ok(trl_model_prepare(m, &cap, &err), &err);
-    trl_model_free(m);
 }
 
 int main(void)

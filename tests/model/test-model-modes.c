@@ -35,7 +35,7 @@ static void checkpointing(void **state)
                     &t, "cpu", model_test_names[i], modes[k].dtype, modes[k].compute, true, ck);
                 model_test_batch_open(&b, &t, "batch_right");
                 t.m->cfg.resid_dropout = t.m->cfg.learned_positions ? 0.1 : 0;
-                t.m->cfg.embd_dropout = t.m->cfg.resid_dropout;
+                t.m->cfg.embd_dropout = t.m->cfg.attn_dropout = t.m->cfg.resid_dropout;
                 loss[ck] = model_test_step(&t, &b);
                 grads[ck] = copy_grads(&t);
                 size = t.m->grads_size;
@@ -304,8 +304,8 @@ static void no_allocation(void **state)
     for (int i = 0; model_test_names[i]; i++)
         for (int k = 0; k < 4; k++) {
             struct model_test t;
-            model_test_open(&t, "cpu", model_test_names[i], modes[k].dtype, modes[k].compute, true,
-                k % 2);
+            model_test_open(
+                &t, "cpu", model_test_names[i], modes[k].dtype, modes[k].compute, true, k % 2);
             uint64_t calls = 0;
             for (int s = 0; s < 4; s++) {
                 struct model_test_batch b;

@@ -207,7 +207,8 @@ static double loss_of(struct trl_model *m, bool train, bool backward)
  * masked function. */
 static void dropout(void **state)
 {
-    json_t *edit = json_pack("{s:f,s:f}", "embd_pdrop", 0.3, "resid_pdrop", 0.2);
+    json_t *edit =
+        json_pack("{s:f,s:f,s:f}", "embd_pdrop", 0.3, "resid_pdrop", 0.2, "attn_pdrop", 0.25);
     struct trl_model *m = load_edited("tiny-gpt2", edit, true),
                      *plain = load_edited("tiny-gpt2", NULL, true);
     uint64_t words[TRL_MODEL_RNG_WORDS];

@@ -3,7 +3,7 @@
 
 struct spec {
     int64_t hq, hkv, d, window, pad;
-    float softcap;
+    float softcap, dropout;
     enum trl_dtype dtype, round;
     int64_t n_docs;
     int64_t lengths[20];
@@ -18,6 +18,8 @@ static struct trl_op_attention args(struct op_case *c, const struct spec *s)
         .d = s->d,
         .window = s->window,
         .softcap = s->softcap,
+        .dropout = s->dropout,
+        .dropout_seed = 99,
         .scale = 1 / sqrtf((float)s->d),
         .dtype = s->dtype,
         .round = s->round,
@@ -125,6 +127,19 @@ static void test_shapes(void **state)
     check((struct spec){.hq = 1, .hkv = 1, .d = 8, .n_docs = 0});
 }
 
+static void test_dropout(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++)
+        check((struct spec){.hq = 4,
+            .hkv = 2,
+            .d = 16,
+            .dropout = 0.25f,
+            .n_docs = 2,
+            .lengths = {70, 33},
+            .round = (enum trl_dtype)round});
+}
+
 static void test_window_and_cap(void **state)
 {
     (void)state;
@@ -172,7 +187,8 @@ static void test_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_window_and_cap), cmocka_unit_test(test_types)};
+        cmocka_unit_test(test_window_and_cap),
+        cmocka_unit_test(test_dropout), cmocka_unit_test(test_types)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, op_close_backends);
 }

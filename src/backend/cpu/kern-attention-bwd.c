@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention backward. With P = exp(z - lse), dP = dO V^T, dz = P (dP - delta), delta = rowsum(dO *
+ * Attention backward. With P = exp(z - lse), dP = dO V^T (times dropout's factors, as P in dV is),
+ * dz = P (dP - delta), delta = rowsum(dO *
  * O), dS = dz through softcap:  dQ = scale dS K,  dK = scale dS^T Q,  dV = P^T dO. All tiles are
  * [key][query]; dQ, dK, dV are summed transposed, [d][token]. An item is a head of a doc, or a kv
  * head with its group when there are enough of those; the choice depends on sizes only, so the
@@ -63,8 +64,8 @@ static size_t bwd_layout(const struct att *x, struct bwd *f, char *base)
 }
 
 /* p: scores -> probabilities; ds: dP -> dS (without scale) */
-INLINE void softmax_bwd(
-    const struct att *x, struct bwd *f, int64_t k0, int64_t nk, int64_t q0, bool mask)
+INLINE void softmax_bwd(const struct att *x, struct bwd *f, int64_t h, int64_t k0, int64_t nk,
+    int64_t q0, bool mask)
 {
     const struct trl_op_attention *a = x->a;
     for (int64_t i = 0; i < nk; i++)
@@ -72,13 +73,19 @@ INLINE void softmax_bwd(
             float *ps = f->p + i * x->nr + c, *pd = f->ds + i * x->nr + c;
             vf z = att_score(a, v_loadf(ps), k0 + i, q0 + c, mask);
             vf p = v_exp(z - v_loadf(f->lse + c));
-            vf d = p * (v_loadf(pd) - v_loadf(f->delta + c));
+            vf dp = v_loadf(pd), kept = p;
+            if (a->dropout > 0) {
+                vf keep = att_keep(a, h, k0 + i, q0 + c);
+                dp *= keep;
+                kept *= keep;
+            }
+            vf d = p * (dp - v_loadf(f->delta + c));
             if (a->softcap > 0) {
                 vf r = z * v_set(1 / a->softcap);
                 vf slope = 1.0f - r * r;
                 d *= mask ? v_if_gt(z, v_set(0.5f * ATT_MASKED), slope, v_zero()) : slope;
             }
-            v_storef(ps, v_round(x->round, p));
+            v_storef(ps, v_round(x->round, kept));
             v_storef(pd, v_round(x->round, d));
         }
 }
@@ -155,9 +162,9 @@ static void bwd_tile(const struct bwd_job *j, struct bwd *f, int64_t s0, int64_t
         att_product(x, x->d_k, f->k + at, panels, x->rows_panel, f->q, f->p, x->nr, false);
         att_product(x, x->d_k, f->v + at, panels, x->rows_panel, f->g, f->ds, x->nr, false);
         if (att_needs_mask(a, k0, nk, q0, nq))
-            softmax_bwd(x, f, k0, nk, q0, true);
+            softmax_bwd(x, f, h, k0, nk, q0, true);
         else
-            softmax_bwd(x, f, k0, nk, q0, false);
+            softmax_bwd(x, f, h, k0, nk, q0, false);
         add_key_gradient(x, f, f->gt, f->p, nk, nq, dv + b * ATT_BLOCK, j->ld);
         add_key_gradient(x, f, f->qt, f->ds, nk, nq, dk + b * ATT_BLOCK, j->ld);
         att_product(x, nk, f->kt + (size_t)b * att_block_bytes(x), x->d_m / x->mr,

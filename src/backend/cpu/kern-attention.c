@@ -39,8 +39,8 @@ static size_t fwd_layout(const struct att *x, struct fwd *f, char *base)
 }
 
 /* Turn a block of scores into exp(score - max), keep max and sum, shrink the output so far. */
-INLINE void softmax_block(
-    const struct att *x, struct fwd *f, int64_t k0, int64_t nk, int64_t q0, bool mask, bool first)
+INLINE void softmax_block(const struct att *x, struct fwd *f, int64_t h, int64_t k0, int64_t nk,
+    int64_t q0, bool mask, bool first)
 {
     for (int c = 0; c < x->nr; c += VW) {
         vf old = v_loadf(f->max + c), max = old, sum = v_zero();
@@ -52,6 +52,8 @@ INLINE void softmax_block(
         for (int64_t i = 0; i < nk; i++) {
             vf p = v_exp(v_loadf(f->s + i * x->nr + c) - max);
             sum += p;
+            if (x->a->dropout > 0)
+                p *= att_keep(x->a, h, k0 + i, q0 + c);
             v_storef(f->s + i * x->nr + c, v_round(x->round, p));
         }
         vf shrink = v_exp(old - max);
@@ -95,9 +97,9 @@ static void fwd_tile(
         att_product(x, x->d_k, f->k + (size_t)(b * ATT_BLOCK / x->mr) * x->rows_panel,
             (nk + x->mr - 1) / x->mr, x->rows_panel, f->q, f->s, x->nr, false);
         if (att_needs_mask(a, k0, nk, q0, nq))
-            softmax_block(x, f, k0, nk, q0, true, first);
+            softmax_block(x, f, h, k0, nk, q0, true, first);
         else
-            softmax_block(x, f, k0, nk, q0, false, first);
+            softmax_block(x, f, h, k0, nk, q0, false, first);
         att_product(x, nk, f->v + (size_t)b * att_block_bytes(x), x->d_m / x->mr,
             att_features_step(x, have), att_tile_as_b(x, f->s, nk, f->p), f->o, x->nr, !first);
     }

@@ -127,6 +127,15 @@ INLINE vf att_score(const struct trl_op_attention *a, vf x, int64_t key, int64_t
     return x;
 }
 
+/* Dropout's factors of key `key` for the VW queries from q on; not worth vectors: few models use it */
+static inline vf att_keep(const struct trl_op_attention *a, int64_t h, int64_t key, int64_t q)
+{
+    float f[VW];
+    for (int i = 0; i < VW; i++)
+        f[i] = trl_op_attention_keep(a, h, q + i, key);
+    return v_loadf(f);
+}
+
 /* Contiguous shares of about equal cost: does an item whose cost spans [before, before + cost)
  * belong to this thread? */
 static inline bool att_mine(double before, double cost, double total, int thread, int n_threads)

@@ -26,6 +26,12 @@ static double score(const struct trl_op_attention *a, int64_t t, int64_t s, int6
     return a->softcap > 0 ? a->softcap * tanh(x / a->softcap) : x;
 }
 
+/* Factor of a probability: 1 without dropout */
+static double keep(const struct trl_op_attention *a, int64_t h, int64_t t, int64_t s)
+{
+    return a->dropout > 0 ? trl_op_attention_keep(a, h, t, s) : 1;
+}
+
 /* p[s - lo] = probabilities of query t over its keys [lo, t]; returns the log-sum-exp */
 static double softmax_row(
     const struct trl_op_attention *a, int64_t lo, int64_t t, int64_t h, double *p)
@@ -58,7 +64,7 @@ int trl_ref_attention(struct trl_backend *be, const struct trl_op_attention *a)
                 for (int64_t j = 0; j < a->d; j++) {
                     double o = 0;
                     for (int64_t s = lo; s <= t; s++)
-                        o += ref_round(a->round, (float)p[s - lo]) *
+                        o += ref_round(a->round, (float)(p[s - lo] * keep(a, h, t, s))) *
                             at(a, a->v, a->ld_v, s, h / (a->hq / a->hkv), j);
                     ref_put(a->dtype, a->out, t * a->ld_out + h * a->d + j, o);
                 }
@@ -68,7 +74,7 @@ int trl_ref_attention(struct trl_backend *be, const struct trl_op_attention *a)
 }
 
 /*
- * dP = dO V^T, dS = P * (dP - rowsum(P * dP)) through softcap and scale, dQ = dS K, dK = dS^T Q, dV
+ * dP = keep * dO V^T, dS = P * (dP - rowsum(P * dP)) through softcap and scale, dQ = dS K, dK = dS^T Q, dV
  * = P^T dO. P, dS and dO are rounded to the product type before they are multiplied.
  */
 static void backward_row(const struct trl_op_attention_bwd *b, int64_t lo, int64_t t, int64_t h,
@@ -82,6 +88,7 @@ static void backward_row(const struct trl_op_attention_bwd *b, int64_t lo, int64
         dp[s - lo] = 0;
         for (int64_t j = 0; j < a->d; j++)
             dp[s - lo] += at(a, b->d_out, a->ld_out, t, h, j) * at(a, a->v, a->ld_v, s, kv, j);
+        dp[s - lo] *= keep(a, h, t, s);
         delta += p[s - lo] * dp[s - lo];
     }
     for (int64_t s = lo; s <= t; s++) {
@@ -91,7 +98,7 @@ static void backward_row(const struct trl_op_attention_bwd *b, int64_t lo, int64
             ds *= 1 - c * c;
         }
         dp[s - lo] = ref_round(a->round, (float)ds);
-        double pr = ref_round(a->round, (float)p[s - lo]);
+        double pr = ref_round(a->round, (float)(p[s - lo] * keep(a, h, t, s)));
         for (int64_t j = 0; j < a->d; j++) {
             dk[s * width + kv * a->d + j] += a->scale * dp[s - lo] * at(a, a->q, a->ld_q, t, h, j);
             dv[s * width + kv * a->d + j] += pr * at(a, b->d_out, a->ld_out, t, h, j);
