@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/fileio.h"
+#include "base/json.h"
 #include "base/str.h"
 
 enum { MAX_ARGS = 128, MAX_SERIES = 256 };
@@ -154,8 +155,10 @@ json_t *train_run_history(const char *name)
 {
     size_t len;
     char *text = train_run_text(name, "/trainer_state.json", &len);
-    json_error_t je;
-    json_t *state = json_loadb(text, len, 0, &je), *log = json_object_get(state, "log_history");
+    struct trl_err err;
+    json_t *state = NULL, *log;
+    assert_trl_ok(trl_json_parse(text, len, name, &state, &err), &err); /* knows NaN, as Python's writer does */
+    log = json_object_get(state, "log_history");
     trl_free(text);
     assert_true(json_is_array(log));
     json_incref(log);
@@ -174,7 +177,8 @@ int train_run_series(const char *name, const char *key, double *ret, int max)
         if (!json_object_get(v, "loss") || !x)
             continue;
         assert_true(n < max);
-        ret[n++] = json_is_number(x) ? json_number_value(x) : NAN;
+        assert_true(trl_json_number(x, &ret[n]));
+        n++;
     }
     json_decref(log);
     return n;
