@@ -114,7 +114,13 @@ static int add_folder(json_t *files, const char *dir, const char *rel, int depth
     DIR *d = opendir(dir);
     if (!d)
         return trl_fail_errno(err, "cannot list", dir);
-    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
+    while (rc == 0) {
+        errno = 0;
+        struct dirent *e = readdir(d);
+        if (!e && errno != 0)
+            rc = trl_fail_errno(err, "cannot list", dir);
+        if (!e)
+            break;
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
             continue;
         char *path = trl_path_join(dir, e->d_name), *name = trl_asprintf("%s%s", rel, e->d_name), *sub = NULL;

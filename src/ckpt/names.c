@@ -127,7 +127,9 @@ int trl__ckpt_list(const char *output_dir, struct trl__ckpt_entry **ret, size_t 
     for (struct dirent *e; d && rc == 0 && (e = readdir(d));) {
         int64_t step = trl__ckpt_step_of(e->d_name);
         char *path = step >= 0 ? trl_path_join(output_dir, e->d_name) : NULL;
-        if (path && trl_path_is_dir(path)) {
+        if (step >= 0 && !path) {
+            rc = trl_fail_nomem(err, strlen(output_dir), "a path");
+        } else if (path && trl_path_is_dir(path)) {
             if (trl_grow((void **)&list, &cap, n + 1, sizeof(*list)))
                 list[n++] = (struct trl__ckpt_entry){step, mtime_of(path)};
             else

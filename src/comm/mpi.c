@@ -347,8 +347,11 @@ static int join_shared_memory(struct trl_comm *c, struct mpi_impl *m, struct trl
             &m->node, c->local_world, wanted_slot(c), where.path, sizeof(where.path), err);
         where.slot_bytes = m->node.slot_bytes;
     }
-    if ((rc = all_ok(m->world, rc, err)) != 0)
+    if ((rc = all_ok(m->world, rc, err)) != 0) {
+        if (c->local_rank == 0 && where.path[0])
+            unlink(where.path);
         return rc;
+    }
     MPI_Bcast(&where, (int)sizeof(where), MPI_BYTE, 0, m->node_comm);
     if (c->local_rank != 0)
         rc = trl__node_attach(

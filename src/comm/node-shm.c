@@ -119,7 +119,7 @@ int trl__node_attach(struct trl__node *n, int rank, int size, const char *path, 
     n->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (n->fd < 0)
         return trl_fail_errno(err, "cannot open the shared memory of this node's ranks,", path);
-    struct stat st;
+    struct stat st = {0};
     if (fstat(n->fd, &st) != 0 || (size_t)st.st_size != trl__node_map_len(size, slot_bytes) ||
         st.st_uid != geteuid()) {
         trl__node_release(n);

@@ -175,7 +175,9 @@ int trl_dataset_export(const struct trl_dataset *d, const char *path, struct trl
     if (!tmp)
         return trl_fail_nomem(err, strlen(path), "a path");
     int rc = 0;
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    /* the folder is everybody's: never write into a file that is there already */
+    unlink(tmp);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         rc = trl_fail_errno(err, "cannot write", tmp);
         goto out;

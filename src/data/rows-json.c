@@ -114,7 +114,7 @@ static json_t *read_object(struct trl_json_reader *r, int depth)
     trl_json_skip_space(r);
     if (r->at < r->len && r->text[r->at] == '}') {
         r->at++;
-        return obj;
+        return obj ? obj : fail_at(r, open, "out of memory");
     }
     while (obj) {
         trl_json_skip_space(r);
@@ -187,7 +187,7 @@ static json_t *read_array(struct trl_json_reader *r, int depth)
     trl_json_skip_space(r);
     if (r->at < r->len && r->text[r->at] == ']') {
         r->at++;
-        return list;
+        return list ? list : fail_at(r, open, "out of memory");
     }
     while (list) {
         trl_json_skip_space(r);

@@ -31,7 +31,8 @@ int64_t trl_trainer_state_every(double steps, int64_t max_steps)
 {
     if (!(steps > 0))
         return 0;
-    return (int64_t)(steps < 1 ? ceil((double)max_steps * steps) : steps);
+    double every = steps < 1 ? ceil((double)max_steps * steps) : steps;
+    return every < 9e18 ? (int64_t)every : INT64_MAX;
 }
 
 int trl_trainer_state_set_best(struct trl_trainer_state *s, double metric, int64_t step, const char *checkpoint,
@@ -59,7 +60,7 @@ static json_t *callbacks_json(const struct trl_trainer_state *s)
     json_t *control = json_pack("{s:{s:b, s:b, s:b, s:b, s:b}, s:{}}", "args", "should_epoch_stop", s->should_epoch_stop,
         "should_evaluate", s->should_evaluate, "should_log", s->should_log, "should_save", s->should_save,
         "should_training_stop", s->should_training_stop, "attributes");
-    if (!o || json_object_set_new(o, "TrainerControl", control) != 0) {
+    if (json_object_set_new(o, "TrainerControl", control) != 0) { /* takes control also when o is NULL */
         json_decref(o);
         return NULL;
     }

@@ -104,7 +104,7 @@ static int token_field(const json_t *root, const char *key, int def)
 
 /* ---- shared groups of fields ---- */
 
-/* Everything that changes the arithmetic and is not implemented. */
+/* Whatever changes the arithmetic in a way that this program does not have. */
 static void refuse_unsupported(struct trl_config_reader *r)
 {
     static const char *const objects[] = {"quantization_config", "compression_config"};
@@ -230,16 +230,19 @@ static json_t *text_part(json_t *root)
     if (!type || strcmp(type, "gemma3") != 0 || !json_is_object(text))
         return json_incref(root);
     json_t *j = json_deep_copy(text);
+    int bad = j ? 0 : -1;
     static const char *const carried[] = {"dtype", "torch_dtype", "bos_token_id", "eos_token_id",
         "pad_token_id", "tie_word_embeddings", "initializer_range", "quantization_config"};
     for (size_t i = 0; j && i < sizeof(carried) / sizeof(carried[0]); i++) {
         json_t *v = json_object_get(root, carried[i]);
         if (v && !json_object_get(j, carried[i]))
-            json_object_set(j, carried[i], v);
+            bad |= json_object_set(j, carried[i], v);
     }
-    if (j) {
-        json_object_set_new(j, "model_type", json_string("gemma3_text"));
-        json_object_set_new(j, "architectures", json_pack("[s]", "Gemma3ForCausalLM"));
+    bad |= json_object_set_new(j, "model_type", json_string("gemma3_text"));
+    bad |= json_object_set_new(j, "architectures", json_pack("[s]", "Gemma3ForCausalLM"));
+    if (bad) {
+        json_decref(j);
+        return NULL;
     }
     return j;
 }

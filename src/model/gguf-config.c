@@ -48,6 +48,11 @@ static double get_float(struct meta *m, const char *key, double def)
     double v = def;
     if (m->rc == 0)
         m->rc = trl_gguf_get_float(m->g, full_key(m, key, buf), &v, m->err);
+    if (m->rc == 0 && !isfinite(v))
+        m->rc = trl_fail(m->err, TRL_E_DATA, "%s: metadata %s is no finite number",
+            trl_gguf_origin(m->g), buf);
+    if (m->rc)
+        return def;
     /* stored as float32: the shortest decimal that gives the same float32 is what the author wrote
      */
     for (int digits = 1; digits < 9; digits++) {
@@ -59,9 +64,21 @@ static double get_float(struct meta *m, const char *key, double def)
     return v;
 }
 
-static void put_int(json_t *j, const char *key, int64_t v)
+/* Takes v, also when it fails; v NULL: there was no memory for it. */
+static void put(struct meta *m, json_t *j, const char *key, json_t *v)
 {
-    json_object_set_new(j, key, json_integer(v));
+    if (json_object_set_new(j, key, v) != 0 && m->rc == 0)
+        m->rc = trl_fail_nomem(m->err, 64, "a configuration");
+}
+
+static void put_int(struct meta *m, json_t *j, const char *key, int64_t v)
+{
+    put(m, j, key, json_integer(v));
+}
+
+static void put_float(struct meta *m, json_t *j, const char *key, double v)
+{
+    put(m, j, key, json_real(v));
 }
 
 /* The factors of rope_freqs.weight are those of the llama3 rule with the constants that all Llama 3
@@ -95,7 +112,7 @@ static int llama3_scaling(struct meta *m, json_t *j, int64_t head_dim, double th
             return trl_fail(m->err, TRL_E_UNSUPPORTED,
                 "%s: rope_freqs.weight follows no known rope scaling", trl_gguf_origin(m->g));
     }
-    json_object_set_new(j, "rope_scaling",
+    put(m, j, "rope_scaling",
         json_pack("{sssfsfsfsi}", "rope_type", "llama3", "factor", r.factor, "low_freq_factor", 1.0,
             "high_freq_factor", 4.0, "original_max_position_embeddings", 8192));
     return 0;
@@ -110,29 +127,31 @@ static void put_scaling(struct meta *m, json_t *j)
         m->rc = trl_gguf_get_str(m->g, full_key(m, "rope.scaling.type", buf), &type, &len, m->err);
     if (m->rc || !type || (len == 4 && memcmp(type, "none", 4) == 0))
         return;
+    char name[32] = "?"; /* what is longer, or no UTF-8, is no name of a scaling */
+    if (len < sizeof(name) && trl_utf8_check(type, len) == len)
+        snprintf(name, sizeof(name), "%.*s", (int)len, type);
     json_t *s = json_object();
-    json_object_set_new(s, "rope_type", json_stringn(type, len));
-    json_object_set_new(s, "factor", json_real(get_float(m, "rope.scaling.factor", 1)));
+    put(m, s, "rope_type", json_string(name));
+    put_float(m, s, "factor", get_float(m, "rope.scaling.factor", 1));
     if (has(m, "rope.scaling.original_context_length"))
-        put_int(s, "original_max_position_embeddings",
+        put_int(m, s, "original_max_position_embeddings",
             get_int(m, "rope.scaling.original_context_length", 0, false));
-    json_object_set_new(j, "rope_scaling", s);
+    put(m, j, "rope_scaling", s);
 }
 
 static void put_gpt2(struct meta *m, json_t *j)
 {
-    put_int(j, "n_positions", get_int(m, "context_length", 1024, true));
-    put_int(j, "n_embd", get_int(m, "embedding_length", 0, true));
-    put_int(j, "n_layer", get_int(m, "block_count", 0, true));
-    put_int(j, "n_head", get_int(m, "attention.head_count", 0, true));
-    put_int(j, "n_inner", get_int(m, "feed_forward_length", 0, true));
-    json_object_set_new(
-        j, "layer_norm_epsilon", json_real(get_float(m, "attention.layer_norm_epsilon", 1e-5)));
-    json_object_set_new(j, "activation_function", json_string("gelu_new"));
+    put_int(m, j, "n_positions", get_int(m, "context_length", 1024, true));
+    put_int(m, j, "n_embd", get_int(m, "embedding_length", 0, true));
+    put_int(m, j, "n_layer", get_int(m, "block_count", 0, true));
+    put_int(m, j, "n_head", get_int(m, "attention.head_count", 0, true));
+    put_int(m, j, "n_inner", get_int(m, "feed_forward_length", 0, true));
+    put_float(m, j, "layer_norm_epsilon", get_float(m, "attention.layer_norm_epsilon", 1e-5));
+    put(m, j, "activation_function", json_string("gelu_new"));
     /* the file does not say; training without dropout is what can be done with certainty */
     static const char *const drops[] = {"embd_pdrop", "resid_pdrop", "attn_pdrop"};
     for (int i = 0; i < 3; i++)
-        json_object_set_new(j, drops[i], json_real(0));
+        put_float(m, j, drops[i], 0);
 }
 
 /* Gemma's score scale is in no metadata: head_dim, except in the largest models, where it is
@@ -142,16 +161,14 @@ static void put_gemma(
 {
     bool v2 = strcmp(m->arch, "gemma2") == 0;
     bool largest = layers == (v2 ? 46 : 62);
-    put_int(j, "query_pre_attn_scalar", largest && heads > 0 ? hidden / heads : head_dim);
-    put_int(j, "sliding_window", get_int(m, "attention.sliding_window", v2 ? 4096 : 1024, false));
+    put_int(m, j, "query_pre_attn_scalar", largest && heads > 0 ? hidden / heads : head_dim);
+    put_int(m, j, "sliding_window", get_int(m, "attention.sliding_window", v2 ? 4096 : 1024, false));
     if (v2) {
-        json_object_set_new(
-            j, "attn_logit_softcapping", json_real(get_float(m, "attn_logit_softcapping", 50)));
-        json_object_set_new(
-            j, "final_logit_softcapping", json_real(get_float(m, "final_logit_softcapping", 30)));
+        put_float(m, j, "attn_logit_softcapping", get_float(m, "attn_logit_softcapping", 50));
+        put_float(m, j, "final_logit_softcapping", get_float(m, "final_logit_softcapping", 30));
     } else {
-        json_object_set_new(j, "rope_local_base_freq", json_real(10000));
-        put_int(j, "sliding_window_pattern", 6);
+        put_float(m, j, "rope_local_base_freq", 10000);
+        put_int(m, j, "sliding_window_pattern", 6);
     }
 }
 
@@ -164,22 +181,21 @@ static void put_llama(struct meta *m, json_t *j, const struct trl_family *f)
     bool gemma = f->gguf_norm_plus1;
     double theta =
         get_float(m, "rope.freq_base", gemma && strcmp(m->arch, "gemma3") == 0 ? 1e6 : 10000);
-    put_int(j, "hidden_size", hidden);
-    put_int(j, "intermediate_size", get_int(m, "feed_forward_length", 0, true));
-    put_int(j, "num_hidden_layers", layers);
-    put_int(j, "num_attention_heads", heads);
-    put_int(j, "num_key_value_heads", get_int(m, "attention.head_count_kv", heads, false));
-    put_int(j, "head_dim", head_dim);
-    put_int(j, "max_position_embeddings", get_int(m, "context_length", 2048, true));
-    json_object_set_new(
-        j, "rms_norm_eps", json_real(get_float(m, "attention.layer_norm_rms_epsilon", 1e-6)));
-    json_object_set_new(j, "rope_theta", json_real(theta));
-    json_object_set_new(j, f->act_key, json_string(gemma ? "gelu_pytorch_tanh" : "silu"));
+    put_int(m, j, "hidden_size", hidden);
+    put_int(m, j, "intermediate_size", get_int(m, "feed_forward_length", 0, true));
+    put_int(m, j, "num_hidden_layers", layers);
+    put_int(m, j, "num_attention_heads", heads);
+    put_int(m, j, "num_key_value_heads", get_int(m, "attention.head_count_kv", heads, false));
+    put_int(m, j, "head_dim", head_dim);
+    put_int(m, j, "max_position_embeddings", get_int(m, "context_length", 2048, true));
+    put_float(m, j, "rms_norm_eps", get_float(m, "attention.layer_norm_rms_epsilon", 1e-6));
+    put_float(m, j, "rope_theta", theta);
+    put(m, j, f->act_key, json_string(gemma ? "gelu_pytorch_tanh" : "silu"));
     put_scaling(m, j);
     if (strcmp(m->arch, "llama") == 0) {
         bool bias = trl_gguf_find_tensor(m->g, "blk.0.attn_q.bias");
-        json_object_set_new(j, "attention_bias", json_boolean(bias));
-        json_object_set_new(j, "mlp_bias", json_false());
+        put(m, j, "attention_bias", json_boolean(bias));
+        put(m, j, "mlp_bias", json_false());
         if (m->rc == 0)
             m->rc = llama3_scaling(m, j, head_dim, theta);
     }
@@ -198,7 +214,7 @@ static json_t *token_ids(struct meta *m)
         if (m->rc == 0)
             m->rc = trl_gguf_get_int(m->g, keys[i][0], &v, m->err);
         if (v >= 0)
-            put_int(j, keys[i][1], v);
+            put_int(m, j, keys[i][1], v);
     }
     return j;
 }
@@ -243,14 +259,14 @@ static int build(struct trl_model_config *c, const struct trl_gguf *g, struct tr
     json_t *j =
         json_pack("{sss[s]}", "model_type", f->model_type, "architectures", f->architecture);
     json_t *ids = token_ids(&m);
-    put_int(j, "vocab_size", embed->dims[1] > INT64_MAX ? -1 : (int64_t)embed->dims[1]);
-    json_object_set_new(
-        j, "tie_word_embeddings", json_boolean(!trl_gguf_find_tensor(g, "output.weight")));
+    put_int(&m, j, "vocab_size", embed->dims[1] > INT64_MAX ? -1 : (int64_t)embed->dims[1]);
+    put(&m, j, "tie_word_embeddings", json_boolean(!trl_gguf_find_tensor(g, "output.weight")));
     if (f->conv1d)
         put_gpt2(&m, j);
     else
         put_llama(&m, j, f);
-    json_object_update(j, ids);
+    if (m.rc == 0 && (!ids || json_object_update(j, ids) != 0))
+        m.rc = trl_fail_nomem(err, 64, "a configuration");
     rc = m.rc ? m.rc : trl__config_from_json(c, j, trl_gguf_origin(g), err);
     if (rc == 0)
         trl__config_set_generation(c, ids);

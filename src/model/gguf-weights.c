@@ -154,8 +154,8 @@ static bool check_tensor(const struct trl_param *p, const struct trl_gguf_tensor
     int ndim = (int)t->n_dims;
     for (int i = 0; i < ndim && i < 4; i++)
         shape[i] = (int64_t)t->dims[p->conv1d ? i : ndim - 1 - i];
-    const char *type;
-    unsigned elems, bytes;
+    const char *type = "?";
+    unsigned elems = 1, bytes;
     if (!trl__gguf_can_dequant(t->type)) {
         if (trl_ggml_type_info(t->type, &type, &elems, &bytes))
             trl__problem(problems, TRL_E_UNSUPPORTED, "tensor %s has type %s (%s are supported)",
@@ -163,6 +163,12 @@ static bool check_tensor(const struct trl_param *p, const struct trl_gguf_tensor
         else
             trl__problem(
                 problems, TRL_E_UNSUPPORTED, "tensor %s has the unknown type %u", t->name, t->type);
+        return false;
+    }
+    trl_ggml_type_info(t->type, &type, &elems, &bytes);
+    if (p->ndim == 1 && elems != 1) { /* biases may be taken apart element by element */
+        trl__problem(problems, TRL_E_UNSUPPORTED,
+            "tensor %s is a vector of type %s (vectors are F32, F16 or BF16)", t->name, type);
         return false;
     }
     return trl__weights_shape_fits(p, shape, ndim, origin, t->name, problems);

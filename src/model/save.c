@@ -101,16 +101,17 @@ static int write_index(struct trl_model *m, const char *dir, const int *shard, i
     enum trl_dtype t, struct trl_err *err)
 {
     json_t *map = json_object();
+    int bad = 0;
     for (int i = 0; i < m->params.n; i++) {
         char name[64];
         shard_name(name, shard[i], n);
-        json_object_set_new(map, m->params.items[i].name, json_string(name));
+        bad |= json_object_set_new(map, m->params.items[i].name, json_string(name));
     }
     json_t *root = json_pack("{s{sIsI}so}", "metadata", "total_parameters",
         (json_int_t)m->params.numel, "total_size",
         (json_int_t)(m->params.numel * (int64_t)trl_dtype_size(t)), "weight_map", map);
-    int rc = root ? write_json(dir, "model.safetensors.index.json", root, err)
-                  : trl_fail_nomem(err, 0, "the index of the shards");
+    int rc = root && !bad ? write_json(dir, "model.safetensors.index.json", root, err)
+                          : trl_fail_nomem(err, 0, "the index of the shards");
     json_decref(root);
     return rc;
 }
@@ -161,8 +162,12 @@ static json_t *saved_config(const struct trl_model *m, enum trl_dtype t)
         return NULL;
     json_object_del(j, "torch_dtype");
     json_object_del(j, "_name_or_path");
-    json_object_set_new(j, "dtype", json_string(trl_dtype_name(t)));
-    json_object_set_new(j, "architectures", json_pack("[s]", m->cfg.family->architecture));
+    if (json_object_set_new(j, "dtype", json_string(trl_dtype_name(t))) != 0 ||
+        json_object_set_new(j, "architectures", json_pack("[s]", m->cfg.family->architecture)) !=
+            0) {
+        json_decref(j);
+        return NULL;
+    }
     return j;
 }
 

@@ -50,16 +50,16 @@ json_t *trl_facts_json(const struct trl_run *run, int64_t max_steps)
         run->comm.world, "nodes", run->comm.n_nodes, "threads", trl_pool_size(run->pool), "max_steps", (json_int_t)max_steps,
         "train_rows", (json_int_t)trl_dataset_n_rows(run->train_data), "train_tokens", (json_int_t)trl_dataset_n_tokens(run->train_data),
         "seed", (json_int_t)run->cfg->seed);
-    json_t *phases = trl_phases_json(&run->phases);
-    if (facts && phases)
-        json_object_set(facts, "startup_seconds", phases);
-    json_decref(phases);
+    if (facts && json_object_set_new(facts, "startup_seconds", trl_phases_json(&run->phases)) != 0) {
+        json_decref(facts);
+        return NULL;
+    }
     return facts;
 }
 
 void trl_facts_first_step(struct trl_run *run)
 {
-    char parts[512];
+    char parts[512] = "";
     size_t n = 0;
     for (int i = 0; i < run->phases.n && n < sizeof(parts); i++) {
         int k = snprintf(parts + n, sizeof(parts) - n, "%s%s %.2f", i ? ", " : "", run->phases.items[i].name,

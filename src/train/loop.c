@@ -13,6 +13,8 @@
 #include "train/facts.h"
 #include "train/signals.h"
 
+static const double MAX_STEPS = 1e15; /* whole numbers up to here are exact in a double, with room to spare */
+
 static bool is(const char *value, const char *word)
 {
     return value && strcmp(value, word) == 0;
@@ -68,13 +70,13 @@ static int count_steps(struct trl_loop *l, struct trl_err *err)
             (long long)trl_dataset_n_rows(l->run->train_data), (long long)cfg->per_device_train_batch_size, l->run->comm.world,
             cfg->dataloader_drop_last ? " and dataloader_drop_last" : "");
     l->updates_per_epoch = (l->micro_per_epoch + l->accumulation - 1) / l->accumulation;
-    if (cfg->max_steps > 0) {
-        l->max_steps = cfg->max_steps;
-        l->n_epochs = (l->max_steps + l->updates_per_epoch - 1) / l->updates_per_epoch;
-    } else {
-        l->max_steps = (int64_t)ceil(cfg->num_train_epochs * (double)l->updates_per_epoch);
-        l->n_epochs = (int64_t)ceil(cfg->num_train_epochs);
-    }
+    double steps = cfg->max_steps > 0 ? (double)cfg->max_steps : ceil(cfg->num_train_epochs * (double)l->updates_per_epoch);
+    if (!(steps <= MAX_STEPS))
+        return trl_fail(err, TRL_E_RANGE, "a run of %g steps; at most %g are possible: lower %s", steps, MAX_STEPS,
+            cfg->max_steps > 0 ? "max_steps" : "num_train_epochs");
+    l->max_steps = (int64_t)steps;
+    l->n_epochs = cfg->max_steps > 0 ? (l->max_steps + l->updates_per_epoch - 1) / l->updates_per_epoch
+                                     : (int64_t)ceil(cfg->num_train_epochs);
     l->log_every = trl_trainer_state_every(cfg->logging_steps, l->max_steps);
     l->save_every = trl_trainer_state_every(cfg->save_steps, l->max_steps);
     l->eval_every = trl_trainer_state_every(cfg->eval_steps.set ? cfg->eval_steps.value : cfg->logging_steps, l->max_steps);
@@ -171,12 +173,10 @@ static int open_loop(struct trl_loop *l, struct trl_run *run, struct trl_err *er
         .pad_multiple = cfg->pad_to_multiple_of.set ? cfg->pad_to_multiple_of.value : 0,
     };
     int rc = trl_trainer_state_init(&l->state, err);
-    if (rc)
-        return rc;
     l->output_dir = trl_strdup(cfg->output_dir);
-    if (!l->output_dir)
-        return trl_fail_nomem(err, 0, "a path");
-    if (run->comm.rank == 0)
+    if (rc == 0 && !l->output_dir)
+        rc = trl_fail_nomem(err, strlen(cfg->output_dir), "a path");
+    if (rc == 0 && run->comm.rank == 0)
         rc = trl_mkdirs(l->output_dir, err);
     if (rc == 0)
         rc = open_samplers(l, err);
@@ -266,11 +266,11 @@ static int log_step(struct trl_loop *l, struct trl_err *err)
     if (l->last_log_step == l->start_step)
         l->first_loss = loss;
     l->last_loss = loss;
-    json_t *record = json_object();
-    json_object_set_new(record, "loss", trl_json_real(loss));
-    json_object_set_new(record, "grad_norm", trl_json_real(l->grad_norm));
-    json_object_set_new(record, "learning_rate", json_real(l->learning_rate));
-    int rc = l->eval_mode ? 0 : trl_meter_take(&run->train_meter, "", record, err);
+    json_t *record = json_pack("{s:o, s:o, s:o}", "loss", trl_json_real(loss), "grad_norm", trl_json_real(l->grad_norm),
+        "learning_rate", trl_json_real(l->learning_rate));
+    int rc = record ? 0 : trl_fail_nomem(err, 64, "a log record");
+    if (rc == 0 && !l->eval_mode)
+        rc = trl_meter_take(&run->train_meter, "", record, err);
     if (rc == 0)
         rc = trl_loop_add_seen(l, record, now - l->started, err);
     if (rc) {
@@ -296,12 +296,12 @@ static int best_metric(const struct trl_loop *l, const json_t *record, double *r
     const char *name = l->cfg->metric_for_best_model ? l->cfg->metric_for_best_model : "loss";
     char key[128];
     snprintf(key, sizeof(key), "%s%s", strncmp(name, "eval_", 5) == 0 ? "" : "eval_", name);
-    const json_t *v = json_object_get(record, key);
-    if (!json_is_number(v))
+    if (!trl_json_number(json_object_get(record, key), ret))
         return trl_fail(err, TRL_E_USAGE, "metric_for_best_model '%s': evaluation gives no '%s'; it gives eval_loss, eval_entropy, "
             "eval_mean_token_accuracy, eval_num_tokens", name, key);
-    *ret = json_number_value(v);
-    return 0;
+    /* runtimes differ from rank to rank, but what follows from the value must not */
+    struct trl_comm *comm = &l->run->comm;
+    return comm->world > 1 ? comm->ops->bcast(comm, ret, sizeof(*ret), 0, err) : 0;
 }
 
 /* Returns 1 in *ret_best for a new best. */
@@ -388,10 +388,13 @@ static int run_epoch(struct trl_loop *l, int64_t epoch, int64_t first_update, bo
         if (rc)
             return rc;
         *ret_stop = due.stop;
-        if (l->stop_asked && !due.stop)
+        if (l->stop_asked && !due.stop && u + 1 < l->updates_per_epoch)
             return stop_with_checkpoint(l, due.save, err);
     }
-    return act(l, due_after_epoch(l), err);
+    /* a resumed run begins with the next epoch: what is due at the end of this one comes before a stop */
+    struct trl_due due = due_after_epoch(l);
+    int rc = act(l, due, err);
+    return rc == 0 && l->stop_asked && !*ret_stop ? stop_with_checkpoint(l, due.save, err) : rc;
 }
 
 static int run_epochs(struct trl_loop *l, struct trl_err *err)
@@ -413,11 +416,13 @@ static int log_end(struct trl_loop *l, struct trl_err *err)
     int64_t steps = l->state.global_step - l->start_step;
     double rest = run->train_meter.loss_sum; /* of steps after the last log: transformers takes rank 0's own */
     double samples = (double)(l->cfg->per_device_train_batch_size * run->comm.world * l->accumulation) * (double)steps;
+    samples = fmin(samples, 9e18);
     json_t *record = json_object();
     int rc = trl_metrics_add_speed(record, "train", trl_clock_now() - l->started, (int64_t)samples, steps, err);
-    json_object_set_new(record, "total_flos", json_real(l->state.total_flos));
-    json_object_set_new(record, "train_loss",
-        trl_json_real(trl_meter_train_loss(&run->train_meter, rest, l->state.global_step)));
+    double loss = trl_meter_train_loss(&run->train_meter, rest, l->state.global_step);
+    if (rc == 0 && (json_object_set_new(record, "total_flos", trl_json_real(l->state.total_flos)) != 0 ||
+                       json_object_set_new(record, "train_loss", trl_json_real(loss)) != 0))
+        rc = trl_fail_nomem(err, 64, "a log record");
     if (rc == 0 && !l->eval_mode)
         rc = trl_meter_take(&run->train_meter, "", record, err);
     if (rc == 0)
@@ -435,7 +440,7 @@ int trl_run_train(struct trl_run *run, struct trl_err *err)
     bool watched = false;
     int rc = open_loop(&l, run, err);
     if (rc == 0)
-        rc = trl_comm_watch_start(&run->comm, err);
+        rc = trl_comm_agree(&run->comm, trl_comm_watch_start(&run->comm, err), err);
     if (rc)
         goto out;
     watched = true;

@@ -48,8 +48,7 @@ struct trl_loop {
     int64_t start_step;          /* global_step at the start of this process */
     int64_t start_seen;          /* num_input_tokens_seen, likewise */
     bool eval_mode;              /* TRL's model.training is false: the last thing that ran was an evaluation */
-    bool has_step;               /* learning_rate and grad_norm below are of a step */
-    double learning_rate, grad_norm;
+    double learning_rate, grad_norm; /* of the last step */
     double started;              /* monotonic, of the first step */
     int64_t tokens, tokens_logged; /* real tokens, all ranks, this process */
     int64_t last_log_step;

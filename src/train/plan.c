@@ -58,11 +58,11 @@ static double machine_bytes(void)
 static void print_batches(const struct trl_config *cfg, int world, int64_t length)
 {
     int64_t rows = cfg->per_device_train_batch_size * cfg->gradient_accumulation_steps * world;
-    printf("batch: %lld rows a step = %lld rows x %lld accumulation x %d %s; at most %lld tokens a step\n", (long long)rows,
+    printf("batch: %lld rows a step = %lld rows x %lld accumulation x %d %s; at most %.0f tokens a step\n", (long long)rows,
         (long long)cfg->per_device_train_batch_size, (long long)cfg->gradient_accumulation_steps, world,
-        world == 1 ? "process" : "processes", (long long)(rows * length));
+        world == 1 ? "process" : "processes", (double)rows * (double)length);
     if (cfg->max_steps > 0)
-        printf("steps: %lld (max_steps), %lld rows\n", (long long)cfg->max_steps, (long long)(cfg->max_steps * rows));
+        printf("steps: %lld (max_steps), %.0f rows\n", (long long)cfg->max_steps, (double)cfg->max_steps * (double)rows);
     else
         printf("steps: %g epochs of ceil(rows / %lld) steps\n", cfg->num_train_epochs, (long long)rows);
 }

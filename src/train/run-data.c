@@ -43,7 +43,7 @@ static int share_rows(struct trl_run *run, struct trl_dataset **data, const char
 int trl_run_open_data(struct trl_run *run, struct trl_err *err)
 {
     struct trl_comm *comm = &run->comm;
-    bool alone = comm->local_world == comm->world && comm->world == 1;
+    bool alone = comm->world == 1;
     int rc = comm->local_rank == 0 ? run->trainer->open_data(run, err) : 0;
     if (!alone)
         rc = trl_comm_agree(comm, rc, err);

@@ -16,8 +16,11 @@ static json_t *own_state(const struct trl_loop *l)
     uint64_t words[TRL_MODEL_RNG_WORDS];
     trl_model_get_rng(l->run->model, words);
     json_t *rng = json_array();
-    for (int i = 0; i < TRL_MODEL_RNG_WORDS; i++)
-        json_array_append_new(rng, json_integer((json_int_t)words[i]));
+    for (int i = 0; rng && i < TRL_MODEL_RNG_WORDS; i++)
+        if (json_array_append_new(rng, json_integer((json_int_t)words[i])) != 0) {
+            json_decref(rng);
+            return NULL;
+        }
     return json_pack("{s:o, s:o, s:o, s:I}", "model_rng", rng, "schedule", trl_schedule_state(&l->schedule), "loss_scale",
         trl_scaler_state(&l->scaler), "skipped_steps", (json_int_t)l->skipped);
 }
@@ -31,8 +34,12 @@ static int set_own_state(struct trl_loop *l, const json_t *state, struct trl_err
     uint64_t words[TRL_MODEL_RNG_WORDS];
     for (int i = 0; i < TRL_MODEL_RNG_WORDS; i++)
         words[i] = (uint64_t)json_integer_value(json_array_get(rng, (size_t)i));
+    const json_t *skipped = json_object_get(state, "skipped_steps");
+    if (!json_is_integer(skipped) || json_integer_value(skipped) < 0 || json_integer_value(skipped) > l->state.global_step)
+        return trl_fail(err, TRL_E_DATA, "%s/%s: \"skipped_steps\" must be a whole number from 0 to global_step %lld",
+            l->resumed_from, state_file, (long long)l->state.global_step);
     trl_model_set_rng(l->run->model, words);
-    l->skipped = json_integer_value(json_object_get(state, "skipped_steps"));
+    l->skipped = json_integer_value(skipped);
     int rc = trl_schedule_set_state(&l->schedule, json_object_get(state, "schedule"), err);
     return rc ? rc : trl_scaler_set_state(&l->scaler, json_object_get(state, "loss_scale"), err);
 }
@@ -151,12 +158,15 @@ static int find_checkpoint(struct trl_loop *l, struct trl_err *err)
         trl_free(found);
     }
     rc = trl_comm_agree(comm, rc, err);
-    if (rc == 0 && comm->world > 1)
-        rc = comm->ops->bcast(comm, path, sizeof(path), 0, err);
-    if (rc || !path[0])
+    if (rc)
         return rc;
-    l->resumed_from = trl_strdup(path);
-    return l->resumed_from ? 0 : trl_fail_nomem(err, strlen(path), "a path");
+    if (comm->world > 1)
+        rc = comm->ops->bcast(comm, path, sizeof(path), 0, err);
+    if (rc == 0 && path[0]) {
+        l->resumed_from = trl_strdup(path);
+        rc = l->resumed_from ? 0 : trl_fail_nomem(err, strlen(path), "a path");
+    }
+    return trl_comm_agree(comm, rc, err);
 }
 
 static int read_optimizer(struct trl_loop *l, struct trl_err *err)

@@ -148,8 +148,10 @@ static int update(struct trl_loop *l, struct trl_err *err)
             "check the data", isnan(norm) ? "NaN" : "infinite", (long long)l->state.global_step + 1);
     int64_t step = l->state.global_step;
     l->learning_rate = trl_schedule_lr(&l->schedule, step - l->skipped);
+    if (!isfinite(l->learning_rate))
+        return trl_fail(err, TRL_E_NUMERIC, "the learning rate of step %lld is %g: lr_scheduler_kwargs do not fit this run",
+            (long long)step + 1, l->learning_rate);
     l->grad_norm = norm;
-    l->has_step = true;
     if (finite) {
         rc = trl_optim_step(l->optim, l->learning_rate, unscale * trl_optim_clip_coef(l->optim, norm), err);
         if (rc == 0)
