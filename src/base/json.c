@@ -2,6 +2,7 @@
 #include "base/json.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,6 +174,22 @@ static size_t word_at(const char *p, const char *end)
     return 0;
 }
 
+/* Length of the integer at p when it needs more than 64 bits, else 0: Python writes such, jansson refuses them. */
+static size_t big_integer_at(const char *p, const char *end)
+{
+    size_t n = 0;
+    while ((size_t)(end - p) > n && p[n] >= '0' && p[n] <= '9')
+        n++;
+    bool more = (size_t)(end - p) > n && (p[n] == '.' || p[n] == 'e' || p[n] == 'E');
+    char text[20];
+    long long v;
+    if (n < 19 || more)
+        return 0;
+    snprintf(text, sizeof(text), "%.19s", p);
+    return n == 19 && trl_parse_i64(text, &v) ? 0 : n;
+}
+
+/* Python's bare words become strings, integers beyond 64 bits reals. */
 static void quote_words(struct trl_str *s, const char *text, size_t len)
 {
     const char *p = text, *end = text + len, *from = text;
@@ -185,6 +202,16 @@ static void quote_words(struct trl_str *s, const char *text, size_t len)
         }
         if (*p == '"')
             in_string = !in_string;
+        if (!in_string && *p >= '0' && *p <= '9') {
+            bool whole = p == text || !strchr("0123456789.eE+", p[-1]);
+            if (whole && (n = big_integer_at(p, end)) > 0) {
+                trl_str_append(s, from, (size_t)(p + n - from));
+                trl_str_puts(s, ".0");
+                p += n;
+                from = p;
+                continue;
+            }
+        }
         if (!in_string && (*p == 'N' || *p == 'I' || *p == '-') && (n = word_at(p, end)) > 0) {
             trl_str_append(s, from, (size_t)(p - from));
             trl_str_putc(s, '"');
@@ -210,7 +237,7 @@ int trl_json_parse(const char *text, size_t len, const char *what, json_t **ret,
         if (v)
             *ret = v;
         else
-            rc = trl_fail(err, TRL_E_PARSE, "%s: line %d, column %d: %s", what, e.line, e.column, e.text);
+            rc = trl_fail(err, TRL_E_PARSE, "%s:%d:%d: %s", what, e.line, e.column, e.text);
     }
     trl_str_release(&s);
     return rc;

@@ -21,7 +21,8 @@ void trl_json_put(struct trl_str *s, const json_t *v, int indent, bool sort_keys
 json_t *trl_json_real(double v);
 /* The double of a real, an integer or one of the three strings; false for anything else. */
 bool trl_json_number(const json_t *v, double *ret);
-/* Parse text in which NaN, Infinity and -Infinity may stand where a value may. `what` names it in errors. */
+/* Parse text in which NaN, Infinity and -Infinity may stand where a value may; integers of more than 64 bits become reals.
+ * `what` names it in errors. */
 int trl_json_parse(const char *text, size_t len, const char *what, json_t **ret, struct trl_err *err);
 
 #endif

@@ -5,12 +5,15 @@
 
 #include "base/alloc.h"
 
+struct specials {
+    json_t *o;
+    bool failed;
+};
+
 static void put_special(void *ctx, const char *name, const char *token)
 {
-    json_t *special = ctx;
-    json_t *v = json_string(token);
-    if (v)
-        json_object_set_new(special, name, v);
+    struct specials *s = ctx;
+    s->failed |= json_object_set_new(s->o, name, json_string(token)) != 0;
 }
 
 int trl_prep_thread_init(struct trl_prep_thread *t, const struct trl_prep *p, struct trl_err *err)
@@ -22,7 +25,10 @@ int trl_prep_thread_init(struct trl_prep_thread *t, const struct trl_prep *p, st
         return trl_fail_nomem(err, 64, "template variables");
     if (!p->tok)
         return 0; /* tokenised rows need none */
-    trl_tokenizer_each_special(p->tok, put_special, t->special);
+    struct specials s = {.o = t->special};
+    trl_tokenizer_each_special(p->tok, put_special, &s);
+    if (s.failed)
+        return trl_fail_nomem(err, 64, "template variables");
     return trl_tok_scratch_new(&t->scratch, p->tok, err);
 }
 

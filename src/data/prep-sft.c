@@ -111,8 +111,8 @@ static int apply_fractions(struct open *o, struct trl_err *err)
     if (given != o->n_sources)
         return trl_fail(err, TRL_E_USAGE, "datasets: `fraction` must be given for all entries or for none (%zu of %zu have it)",
             given, o->n_sources);
-    if (!(sum > 0))
-        return trl_fail(err, TRL_E_USAGE, "datasets: all fractions are 0");
+    if (!(sum > 0) || !isfinite(sum))
+        return trl_fail(err, TRL_E_USAGE, "datasets: the fractions add up to %g", sum);
     for (size_t i = 0; i < o->n_sources; i++) {
         struct source *s = &o->source[i];
         int rc = trl_load_count(&o->load, &s->files, &s->limit, err);

@@ -54,6 +54,8 @@ static int add_merge(struct trl_tokenizer *t, struct tok_scan *sc, const struct 
     trl_str_clear(both);
     trl_str_append(both, trl_str_get(left), left->len);
     trl_str_append(both, trl_str_get(right) + skip, right->len - skip);
+    if (both->failed)
+        return trl_str_check(both, err);
     int32_t id = trl__vocab_find(&t->vocab, trl_str_get(both), both->len);
     if (l >= 0 && r >= 0 && id >= 0) {
         if (m->merges.count * 2 > m->merges.mask)
@@ -102,7 +104,8 @@ static int load_merges(struct trl_tokenizer *t, const struct tok_json *j, struct
             goto out;
         if (skip)
             continue;
-        if ((rc = add_merge(t, &sc, &left, &right, rank++, &both, err)))
+        if ((rc = trl_str_check(&left, err)) || (rc = trl_str_check(&right, err)) ||
+            (rc = add_merge(t, &sc, &left, &right, rank++, &both, err)))
             goto out;
     } while (trl__tok_scan_is(&sc, ','));
     rc = trl__tok_scan_expect(&sc, ']', "\"merges\"", err);

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/fileio.h"
+#include "base/json.h"
 #include "data/tok-internal.h"
 
 enum { TEMPLATE_MAX = 4 * 1024 * 1024, TEMPLATES_MAX = 64 };
@@ -238,11 +239,10 @@ static int load_templates(struct trl_tokenizer *t, const json_t *v, struct trl_e
 static int parse_object(struct trl_tokenizer *t, const char *what, const char *text, size_t len,
     json_t **ret, struct trl_err *err)
 {
-    json_error_t je;
-    json_t *v = json_loadb(text, len, 0, &je);
-    if (!v)
-        return trl_fail(
-            err, TRL_E_PARSE, "%s: %s:%d:%d: %s", t->origin, what, je.line, je.column, je.text);
+    json_t *v = NULL;
+    int rc = trl_json_parse(text, len, what, &v, err);
+    if (rc)
+        return trl_err_prefix(err, rc, "%s", t->origin);
     if (!json_is_object(v)) {
         json_decref(v);
         return trl_fail(err, TRL_E_DATA, "%s: %s is not a JSON object", t->origin, what);

@@ -4,6 +4,7 @@
  * say the same, and loaded from these. "gpt2" is byte-level BPE with a split pattern named by
  * tokenizer.ggml.pre; "llama" is sentencepiece BPE, whose merges follow from the scores.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +126,9 @@ static int read_tokens(struct source *s, struct trl_err *err)
         struct token *t = &s->token[i];
         t->type = trl_gguf_array_next_num(&types, &v) && v >= 1 && v <= 6 ? (int)v : TYPE_NORMAL;
         t->score = trl_gguf_array_next_num(&scores, &v) ? v : 0;
+        if (!isfinite(t->score))
+            return trl_fail(
+                err, TRL_E_DATA, "%s: the score of token %zu is no finite number", s->origin, i);
         if (trl_utf8_check(t->s, t->len) != t->len || t->len > 65535)
             return trl_fail(err, TRL_E_DATA,
                 "%s: token %zu is not valid UTF-8, or longer than 65535 bytes", s->origin, i);

@@ -56,14 +56,32 @@ static int write_text(
     return rc;
 }
 
+/* transformers' int(1e30), "no limit", was read as a real: it is written with all its digits again. */
+static void put_exact(struct trl_str *out, const char *text)
+{
+    static const char key[] = "\"model_max_length\": ", real[] = "1e+30";
+    const char *at = strstr(text, key), *number = at ? at + sizeof(key) - 1 : NULL;
+    if (number && trl_starts_with(number, real)) {
+        trl_str_append(out, text, (size_t)(number - text));
+        trl_str_puts(out, "1000000000000000019884624838656");
+        text = number + sizeof(real) - 1;
+    }
+    trl_str_puts(out, text);
+}
+
 /* tokenizer_config.json with the special tokens as they are now; other keys keep their place. */
 static int write_changed_config(const struct trl_tokenizer *t, const char *text, size_t len,
     const char *dir, struct trl_err *err)
 {
-    json_error_t je;
-    struct trl_str out = {0};
-    json_t *config = text ? json_loadb(text, len, 0, &je) : json_object();
+    struct trl_str out = {0}, exact = {0};
+    json_t *config = NULL;
     int rc = 0;
+    if (!text)
+        config = json_object();
+    else
+        rc = trl_json_parse(text, len, "tokenizer_config.json", &config, err);
+    if (rc)
+        goto out;
     if (!json_is_object(config)) {
         rc =
             trl_fail(err, TRL_E_PARSE, "%s: tokenizer_config.json is not a JSON object", t->origin);
@@ -75,11 +93,16 @@ static int write_changed_config(const struct trl_tokenizer *t, const char *text,
             rc = trl_fail_nomem(err, 64, "tokenizer_config.json");
     trl_json_put(&out, config, 2, false);
     trl_str_putc(&out, '\n');
-    if (!rc && !(rc = trl_str_check(&out, err)))
-        rc = write_text(dir, "tokenizer_config.json", out.data, out.len, err);
+    if (!rc)
+        rc = trl_str_check(&out, err);
+    if (!rc)
+        put_exact(&exact, trl_str_get(&out));
+    if (!rc && !(rc = trl_str_check(&exact, err)))
+        rc = write_text(dir, "tokenizer_config.json", exact.data, exact.len, err);
 out:
     json_decref(config);
     trl_str_release(&out);
+    trl_str_release(&exact);
     return rc;
 }
 

@@ -60,8 +60,7 @@ static void trie_add(struct tok_model *m, const char *s, size_t len, int32_t id)
     m->trie_id[node] = id;
 }
 
-/* [[piece, log-probability], ...]; the id is the index. A piece given twice keeps the later id, as
- * in the library. */
+/* [[piece, log-probability], ...]; the id is the index. A piece given twice is refused. */
 static int load_pieces(struct trl_tokenizer *t, const struct tok_json *j, double **ret_score,
     size_t *ret_bytes, struct trl_err *err)
 {

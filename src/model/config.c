@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/fileio.h"
+#include "base/json.h"
 #include "model/family.h"
 
 enum { CONFIG_MAX_BYTES = 16 << 20 };
@@ -293,11 +294,11 @@ int trl__config_parse(struct trl_model_config *c, const char *text, size_t len, 
     struct trl_err *err)
 {
     *c = (struct trl_model_config){0};
-    json_error_t je;
-    json_t *root = json_loadb(text, len, 0, &je);
-    if (!root)
-        return trl_fail(err, TRL_E_PARSE, "%s:%d:%d: %s", origin, je.line, je.column, je.text);
-    int rc = trl__config_from_json(c, root, origin, err);
+    json_t *root = NULL;
+    int rc = trl_json_parse(text, len, origin, &root, err);
+    if (rc)
+        return rc;
+    rc = trl__config_from_json(c, root, origin, err);
     json_decref(root);
     return rc;
 }
@@ -320,10 +321,11 @@ static int read_generation(struct trl_model_config *c, const char *dir, struct t
         return trl_fail_nomem(err, strlen(dir), "a path");
     if (trl_path_exists(path)) {
         rc = trl_file_read(path, CONFIG_MAX_BYTES, &text, &len, err);
-        json_error_t je;
-        json_t *g = rc == 0 ? json_loadb(text, len, 0, &je) : NULL;
+        json_t *g = NULL;
+        if (rc == 0)
+            rc = trl_json_parse(text, len, path, &g, err);
         if (rc == 0 && !json_is_object(g))
-            rc = trl_fail(err, TRL_E_PARSE, "%s: %s", path, g ? "not a JSON object" : je.text);
+            rc = trl_fail(err, TRL_E_PARSE, "%s: not a JSON object", path);
         if (rc == 0)
             trl__config_set_generation(c, g);
         json_decref(g);

@@ -103,6 +103,14 @@ static void test_json_text(void **state)
     assert_string_equal(trl_str_get(&s), "{\n  \"a\": [],\n  \"n\": null,\n  \"o\": {},\n  \"t\": true\n}");
     json_decref(v);
     trl_str_release(&s);
+    static const char big[] = "[9223372036854775807, 9223372036854775808, 1000000000000000019884624838656, 0.1234567890123456789012, "
+                              "\"1234567890123456789012\"]";
+    assert_trl_ok(trl_json_parse(big, strlen(big), "t", &v, &err), &err);
+    assert_int_equal(json_integer_value(json_array_get(v, 0)), INT64_MAX);
+    assert_true(json_real_value(json_array_get(v, 1)) == 0x1p63 && json_real_value(json_array_get(v, 2)) == 1e30);
+    assert_true(json_real_value(json_array_get(v, 3)) == 0.1234567890123456789012);
+    assert_string_equal(json_string_value(json_array_get(v, 4)), "1234567890123456789012");
+    json_decref(v);
     static const char *const bad[] = {"", "NaN", "{\"a\": NaNN}", "{\"a\": 1NaN}", "[1", "{\"a\": \"\\", "-", "[\"", "[-Infinit]"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(trl_json_parse(bad[i], strlen(bad[i]), "t", &v, &err), TRL_E_PARSE);

@@ -317,6 +317,32 @@ static void test_save_folder(void **state)
     trl_tokenizer_free(t);
 }
 
+/* transformers writes "no limit" as int(1e30), beyond 64 bits. */
+static void test_save_no_limit(void **state)
+{
+    static const char config[] = "{\n  \"eos_token\": \"<|im_end|>\",\n"
+                                 "  \"model_max_length\": 1000000000000000019884624838656\n}\n";
+    struct trl_tokenizer *t = NULL, *again = NULL;
+    struct trl_err err = {0};
+    char *text;
+    (void)state;
+    assert_trl_ok(trl_tokenizer_open(&t, trl_test_data("golden/tokenizers/tok-smol"), &err), &err);
+    assert_trl_ok(trl_tokenizer_save(t, dir, NULL, &err), &err);
+    trl_tokenizer_free(t);
+    char *path = trl_path_join(dir, "tokenizer_config.json");
+    assert_trl_ok(trl_file_write_atomic(path, config, strlen(config), &err), &err);
+    assert_trl_ok(trl_tokenizer_open(&again, dir, &err), &err);
+    assert_string_equal(trl_tokenizer_special(again, TRL_TOKEN_EOS), "<|im_end|>");
+    assert_trl_ok(trl_tokenizer_set_special(again, TRL_TOKEN_EOS, "<|endoftext|>", &err), &err);
+    assert_trl_ok(trl_tokenizer_save(again, dir, NULL, &err), &err);
+    assert_trl_ok(trl_file_read(path, 1 << 20, &text, NULL, &err), &err);
+    assert_non_null(strstr(text, "\"model_max_length\": 1000000000000000019884624838656\n"));
+    assert_non_null(strstr(text, "\"eos_token\": \"<|endoftext|>\""));
+    trl_free(text);
+    trl_free(path);
+    trl_tokenizer_free(again);
+}
+
 static void test_save_gguf(void **state)
 {
     struct trl_tokenizer *t = NULL, *again = NULL;
@@ -344,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_bos_eos),
         cmocka_unit_test(test_config),
         cmocka_unit_test_setup_teardown(test_save_folder, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_save_no_limit, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_save_gguf, make_dir, remove_dir),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
