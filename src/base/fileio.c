@@ -4,10 +4,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -232,6 +234,27 @@ static int rmtree_at(int parent, const char *name, const char *shown, struct trl
 int trl_rmtree(const char *path, struct trl_err *err)
 {
     return rmtree_at(AT_FDCWD, path, path, err);
+}
+
+void trl_remove_leftovers(const char *dir, const char *prefix)
+{
+    enum { YOUNG_S = 60 }; /* pids of another container mean nothing here: what is in use now is young */
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    size_t len = strlen(prefix);
+    while (d && (e = readdir(d)) != NULL) {
+        unsigned uid;
+        int pid;
+        struct stat st;
+        if (strncmp(e->d_name, prefix, len) != 0 || sscanf(e->d_name + len, "%u-%d-", &uid, &pid) != 2 || uid != getuid() ||
+            pid <= 0)
+            continue;
+        if (kill(pid, 0) != 0 && errno == ESRCH && fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && st.st_uid == getuid() && time(NULL) - st.st_mtime > YOUNG_S)
+            unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d)
+        closedir(d);
 }
 
 int trl_map_open(struct trl_map *m, const char *path, struct trl_err *err)

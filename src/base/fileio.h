@@ -22,6 +22,9 @@ bool trl_path_is_dir(const char *path);
 int64_t trl_file_size(const char *path); /* -1: none */
 int trl_mkdirs(const char *path, struct trl_err *err);
 int trl_rmtree(const char *path, struct trl_err *err); /* a missing path is fine; links are not followed */
+/* Files `dir`/PREFIX<uid>-<pid>-* of this user whose process has ended (a job that was killed before it could take the name
+ * away) are removed, failures ignored. */
+void trl_remove_leftovers(const char *dir, const char *prefix);
 int trl_fsync_dir(const char *path, struct trl_err *err);
 /* rename + fsync of the parent folder */
 int trl_rename(const char *from, const char *to, struct trl_err *err);

@@ -2,11 +2,11 @@
 #ifndef TRL_COMM_COMM_H
 #define TRL_COMM_COMM_H
 /*
- * Ranks and collectives behind one table: self (one rank), mpi; later tcp and nccl. Buffers are
- * host (or device, for nccl) memory. Collectives are called by all ranks in the same order, by one
- * thread of each. Sums have a fixed order (by rank within a node, then by node): equal inputs and
- * an equal layout give equal bits, the same on every rank. Failures return TRL_E_COMM. Waiting
- * sleeps: it takes no core from ranks that compute.
+ * Ranks and collectives behind one table: self (one rank), mpi. Buffers are host memory.
+ * Collectives are called by all ranks in the same order, by one thread of each. Sums have a fixed
+ * order (by rank within a node, then by node): equal inputs and an equal layout give equal bits,
+ * the same on every rank. Failures return TRL_E_COMM. Waiting sleeps: it takes no core from ranks
+ * that compute.
  */
 #include <stdbool.h>
 #include <stddef.h>

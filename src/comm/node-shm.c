@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include <dirent.h>
+
+#include "base/fileio.h"
 
 /* How long a sleeper waits before it looks whether its peer is still there. */
 enum { CHECK_MS = 200 };
@@ -36,29 +36,6 @@ static int map_file(struct trl__node *n, const char *path, struct trl_err *err)
     n->head = p;
     n->slots = (unsigned char *)p + (n->map_len - (size_t)n->size * TRL__SLOTS * n->slot_bytes);
     return 0;
-}
-
-/* A job killed between making the file and taking its name away leaves it: remove those of our dead
- * processes. */
-static void remove_leftovers(const char *dir)
-{
-    DIR *d = opendir(dir);
-    struct dirent *e;
-    while (d && (e = readdir(d)) != NULL) {
-        unsigned uid;
-        int pid;
-        struct stat st;
-        if (strncmp(e->d_name, prefix, sizeof(prefix) - 1) != 0 ||
-            sscanf(e->d_name + sizeof(prefix) - 1, "%u-%d-", &uid, &pid) != 2 || uid != getuid() ||
-            pid <= 0)
-            continue;
-        if (kill(pid, 0) != 0 && errno == ESRCH &&
-            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-            st.st_uid == getuid() && time(NULL) - st.st_mtime > 60)
-            unlinkat(dirfd(d), e->d_name, 0);
-    }
-    if (d)
-        closedir(d);
 }
 
 static int create_in(
@@ -102,7 +79,7 @@ int trl__node_create(struct trl__node *n, int size, size_t slot_bytes, char *ret
         while (n->slot_bytes > TRL__MIN_SLOT &&
             n->slot_bytes * TRL__SLOTS * (size_t)size > TRL__SHM_TOTAL)
             n->slot_bytes /= 2;
-        remove_leftovers(dirs[i]);
+        trl_remove_leftovers(dirs[i], prefix);
         rc = create_in(n, dirs[i], ret_path, path_size, err);
     }
     if (!rc && (rc = map_file(n, ret_path, err)) != 0) {

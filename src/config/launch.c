@@ -14,7 +14,7 @@ int trl__config_check_launch(const struct trl_config *cfg, struct trl_err *err)
         return rc;
     if (!job.launched && cfg->num_machines > 1)
         return trl_fail(err, TRL_E_UNSUPPORTED,
-            "num_machines: %lld (%s): a start of each machine by hand is not supported yet; "
+            "num_machines: %lld (%s): a start of each machine by hand is not supported; "
             "wanted: one start of all "
             "processes, as mpirun -n N trl-train ... or srun trl-train ...",
             (long long)cfg->num_machines, trl_config_source(cfg, "num_machines"));

@@ -60,7 +60,7 @@ static bool starts(const struct trl_stream *s, const char *magic, size_t n)
 static int refuse_columnar(const struct trl_stream *s, const char *what, struct trl_err *err)
 {
     return trl_fail(err, TRL_E_UNSUPPORTED,
-        "%s is %s, which is not read yet; convert it with: python3 -c 'import sys, pandas; "
+        "%s is %s, which is not read; convert it with: python3 -c 'import sys, pandas; "
         "pandas.read_%s(sys.argv[1]).to_json(sys.argv[2], orient=\"records\", lines=True, force_ascii=False)' %s rows.jsonl",
         s->path, what, strcmp(what, "Parquet") == 0 ? "parquet" : "feather", s->path);
 }

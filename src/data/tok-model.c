@@ -14,7 +14,6 @@ static int load_vocab(struct trl_tokenizer *t, const struct tok_json *j, struct 
     size_t n;
     int64_t id;
     int rc;
-    struct trl_str token = {0};
     trl__tok_scan_init(&sc, j, j->vocab, j->vocab_len);
     if ((rc = trl__tok_scan_expect(&sc, '{', "\"vocab\"", err)) || trl__tok_scan_is(&sc, '}'))
         goto out;
@@ -28,7 +27,6 @@ static int load_vocab(struct trl_tokenizer *t, const struct tok_json *j, struct 
     if (!(rc = trl__tok_scan_expect(&sc, '}', "\"vocab\"", err)))
         rc = trl__tok_scan_end(&sc, err);
 out:
-    trl_str_release(&token);
     trl__tok_scan_release(&sc);
     return rc;
 }

@@ -11,10 +11,13 @@ struct cut {
     size_t used;
 };
 
+/* A sum that is too large for size_t stays at a size that no allocator grants. */
 static void *take(struct cut *c, int64_t rows, int64_t cols, size_t elem)
 {
-    size_t at = c->used;
-    c->used = (at + (size_t)rows * (size_t)cols * elem + CUT_ALIGN - 1) / CUT_ALIGN * CUT_ALIGN;
+    static const size_t most = SIZE_MAX / CUT_ALIGN * CUT_ALIGN - CUT_ALIGN;
+    size_t at = c->used, bytes = trl_size_mul(trl_size_mul((size_t)rows, (size_t)cols), elem);
+    c->used =
+        bytes > most - at ? most : (at + bytes + CUT_ALIGN - 1) / CUT_ALIGN * CUT_ALIGN;
     return c->base ? c->base + at : NULL;
 }
 

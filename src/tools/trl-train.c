@@ -72,7 +72,7 @@ static int open_ranks(struct trl_run *run, char **argv, struct trl_err *err)
     trl_log_init(run->comm.rank, run->comm.world, job.host);
     trl_config_log_notices(cfg);
     trl_phases_mark(&run->phases, "ranks");
-    return 0;
+    return trl_comm_agree(&run->comm, trl_comm_watch_start(&run->comm, err), err);
 }
 
 /* A part that may fail on one rank alone: all learn of it. */

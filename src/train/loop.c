@@ -437,13 +437,11 @@ static int log_end(struct trl_loop *l, struct trl_err *err)
 int trl_run_train(struct trl_run *run, struct trl_err *err)
 {
     struct trl_loop l;
-    bool watched = false;
+    bool stepping = false; /* from here on a rank may fail alone */
     int rc = open_loop(&l, run, err);
-    if (rc == 0)
-        rc = trl_comm_agree(&run->comm, trl_comm_watch_start(&run->comm, err), err);
     if (rc)
         goto out;
-    watched = true;
+    stepping = true;
     trl_signals_install();
     l.started = l.last_log_time = trl_clock_now();
     rc = trl_model_zero_grads(run->model, err);
@@ -462,7 +460,7 @@ int trl_run_train(struct trl_run *run, struct trl_err *err)
     if (rc == 0)
         rc = trl_facts_summary(&l, seconds, err);
 out:
-    if (rc && rc != TRL_E_STOPPED && watched && run->comm.world > 1)
+    if (rc && rc != TRL_E_STOPPED && stepping && run->comm.world > 1)
         trl_comm_die(&run->comm, err, l.state.global_step + 1);
     close_loop(&l);
     return rc;

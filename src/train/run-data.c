@@ -20,8 +20,10 @@ struct share {
 static int export_rows(void *ctx, char *ret_path, size_t size, struct trl_err *err)
 {
     const struct share *s = ctx;
+    static const char prefix[] = "trl-rows-";
     const char *dir = trl_path_is_dir("/dev/shm") ? "/dev/shm" : "/tmp";
-    snprintf(ret_path, size, "%s/trl-rows-%ld-%ld-%s", dir, (long)getuid(), (long)getpid(), s->name);
+    trl_remove_leftovers(dir, prefix);
+    snprintf(ret_path, size, "%s/%s%ld-%ld-%s", dir, prefix, (long)getuid(), (long)getpid(), s->name);
     return trl_dataset_export(*s->data, ret_path, err);
 }
 
