@@ -9,7 +9,10 @@
 #include "base/json.h"
 #include "model/family.h"
 
-enum { CONFIG_MAX_BYTES = 16 << 20 };
+enum {
+    CONFIG_MAX_BYTES = 16 << 20,
+    HEAD_DIM_MAX = 4096, /* arrays of half as many stand on the stack where rotary tables are made */
+};
 
 /* ---- fields ---- */
 
@@ -138,7 +141,8 @@ void trl__cfg_common(
         c->kv_heads = c->heads;
     c->max_positions = trl__cfg_int(r, "max_position_embeddings", def->max_positions, 1, INT32_MAX);
     c->head_dim =
-        trl__cfg_int(r, "head_dim", def->head_dim ? def->head_dim : c->hidden / c->heads, 1, 4096);
+        trl__cfg_int(r, "head_dim", def->head_dim ? def->head_dim : c->hidden / c->heads, 1,
+            HEAD_DIM_MAX);
     if (trl__cfg_is_null(r, "head_dim") && !def->head_dim && c->hidden % c->heads != 0)
         trl__problem(r->p, TRL_E_DATA,
             "hidden_size %lld is no multiple of num_attention_heads %lld", (long long)c->hidden,
@@ -279,6 +283,9 @@ int trl__config_from_json(
     } else {
         c->family->read(&r, c);
         read_dtype(&r, c);
+        if (c->head_dim > HEAD_DIM_MAX) /* hidden/heads, where the file does not give it */
+            trl__problem(&p, TRL_E_RANGE, "heads of %lld elements; at most %d are possible",
+                (long long)c->head_dim, HEAD_DIM_MAX);
         if (c->pad_id >= c->vocab)
             trl__problem(&p, TRL_E_DATA, "pad_token_id %d is beyond vocab_size %lld", c->pad_id,
                 (long long)c->vocab);
