@@ -163,6 +163,24 @@ static int open_metrics(struct trl_loop *l, struct trl_err *err)
     return rc;
 }
 
+/* What each rank does on its own. */
+static int open_parts(struct trl_loop *l, struct trl_err *err)
+{
+    int rc = trl_trainer_state_init(&l->state, err);
+    if (rc)
+        return rc;
+    l->output_dir = trl_strdup(l->cfg->output_dir);
+    if (!l->output_dir)
+        return trl_fail_nomem(err, strlen(l->cfg->output_dir), "a path");
+    if (l->run->comm.rank == 0)
+        rc = trl_mkdirs(l->output_dir, err);
+    if (rc == 0)
+        rc = open_samplers(l, err);
+    if (rc == 0)
+        rc = count_steps(l, err);
+    return rc ? rc : open_training(l, err);
+}
+
 static int open_loop(struct trl_loop *l, struct trl_run *run, struct trl_err *err)
 {
     const struct trl_config *cfg = run->cfg;
@@ -172,19 +190,7 @@ static int open_loop(struct trl_loop *l, struct trl_run *run, struct trl_err *er
         .accumulation = cfg->gradient_accumulation_steps,
         .pad_multiple = cfg->pad_to_multiple_of.set ? cfg->pad_to_multiple_of.value : 0,
     };
-    int rc = trl_trainer_state_init(&l->state, err);
-    l->output_dir = trl_strdup(cfg->output_dir);
-    if (rc == 0 && !l->output_dir)
-        rc = trl_fail_nomem(err, strlen(cfg->output_dir), "a path");
-    if (rc == 0 && run->comm.rank == 0)
-        rc = trl_mkdirs(l->output_dir, err);
-    if (rc == 0)
-        rc = open_samplers(l, err);
-    if (rc == 0)
-        rc = count_steps(l, err);
-    if (rc == 0)
-        rc = open_training(l, err);
-    rc = trl_comm_agree(&run->comm, rc, err);
+    int rc = trl_comm_agree(&run->comm, open_parts(l, err), err);
     if (rc == 0)
         rc = trl_loop_resume(l, err);
     if (rc == 0)

@@ -15,7 +15,7 @@
 #include "train/trainer.h"
 
 /* In l->sums behind the micro-steps' own: what belongs to the whole step. */
-enum trl_step_sum { TRL_STEP_TOKENS, TRL_STEP_SEEN, TRL_STEP_STOP, TRL_STEP_SUMS };
+enum trl_step_sum { TRL_STEP_TOKENS, TRL_STEP_SEEN, TRL_STEP_ELEMENTS, TRL_STEP_STOP, TRL_STEP_SUMS };
 
 /* What is due after a step (transformers' TrainerControl). */
 struct trl_due {

@@ -16,15 +16,13 @@ int trl_loop_counted_ranks(const struct trl_loop *l, const struct trl_dataset *d
     return (int)remainder;
 }
 
-static int collate(struct trl_loop *l, int64_t epoch, int64_t micro, int64_t *ret_rows, struct trl_err *err)
+static int collate(struct trl_loop *l, int64_t epoch, int64_t micro, struct trl_err *err)
 {
     struct trl_run *run = l->run;
     int64_t n;
     int rc = trl_sampler_get(l->sampler, epoch, micro, run->comm.rank, l->rows, &n, err);
     if (rc)
         return rc;
-    if (ret_rows)
-        *ret_rows = n;
     return trl_batch_collate(&l->batch, run->train_data, l->rows, n, l->pad_multiple, err);
 }
 
@@ -41,7 +39,7 @@ static int count_items(struct trl_loop *l, int64_t epoch, int64_t first, int64_t
     struct trl_comm *comm = &l->run->comm;
     double items = 0;
     for (int64_t i = 0; i < n; i++) {
-        int rc = collate(l, epoch, first + i, NULL, err);
+        int rc = collate(l, epoch, first + i, err);
         if (rc)
             return rc;
         items += batch_items(l);
@@ -65,12 +63,16 @@ static bool wants_seen(const struct trl_loop *l)
     return strcmp(l->cfg->include_num_input_tokens_seen, "no") != 0;
 }
 
-static int64_t seen_tokens(const struct trl_loop *l)
+/* Elements of the tensor input_ids that TRL would have made. */
+static int64_t input_elements(const struct trl_loop *l)
 {
     const struct trl_batch *b = &l->batch;
-    if (strcmp(l->cfg->include_num_input_tokens_seen, "non_padding") == 0)
-        return b->n;
     return trl_dataset_is_flat(l->run->train_data) ? b->padded_len : b->n_rows * b->padded_len;
+}
+
+static int64_t seen_tokens(const struct trl_loop *l)
+{
+    return strcmp(l->cfg->include_num_input_tokens_seen, "non_padding") == 0 ? l->batch.n : input_elements(l);
 }
 
 static int micro_step(struct trl_loop *l, int64_t epoch, int64_t micro, int64_t i, int64_t n, const struct trl_norm *norm,
@@ -79,7 +81,7 @@ static int micro_step(struct trl_loop *l, int64_t epoch, int64_t micro, int64_t 
     struct trl_run *run = l->run;
     struct trl_phases *phases = &run->phases;
     double *step_sums = l->sums + l->accumulation * l->width;
-    int rc = collate(l, epoch, micro, NULL, err);
+    int rc = n > 1 ? collate(l, epoch, micro, err) : 0; /* a single one is there since count_items */
     if (rc)
         return rc;
     trl_phases_mark(phases, "data");
@@ -102,7 +104,7 @@ static int micro_step(struct trl_loop *l, int64_t epoch, int64_t micro, int64_t 
     sums[run->trainer->n_sums] = counted ? (double)l->batch.n_input_tokens : 0;
     step_sums[TRL_STEP_TOKENS] += (double)l->batch.n;
     step_sums[TRL_STEP_SEEN] += (double)seen_tokens(l);
-    l->state.total_flos += 6.0 * (double)(l->batch.n_rows * l->batch.padded_len) * l->non_embedding_params;
+    step_sums[TRL_STEP_ELEMENTS] += (double)input_elements(l);
     return 0;
 }
 
@@ -127,6 +129,7 @@ static int share_sums(struct trl_loop *l, int64_t n, struct trl_err *err)
     l->tokens += (int64_t)step_sums[TRL_STEP_TOKENS];
     if (wants_seen(l))
         l->state.num_input_tokens_seen += (int64_t)step_sums[TRL_STEP_SEEN];
+    l->state.total_flos += 6 * step_sums[TRL_STEP_ELEMENTS] * l->non_embedding_params; /* transformers' estimate */
     l->stop_asked = step_sums[TRL_STEP_STOP] > 0;
     trl_metrics_step(l->metrics, (int64_t)step_sums[TRL_STEP_TOKENS]);
     return 0;
