@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 
 static atomic_ullong g_calls;
-static atomic_size_t g_slab_bytes;
 
 size_t trl_size_mul(size_t n, size_t size)
 {
@@ -105,7 +104,6 @@ void *trl_slab_new(size_t size)
     if (p == MAP_FAILED)
         return NULL;
     madvise(p, size, MADV_HUGEPAGE);
-    atomic_fetch_add(&g_slab_bytes, size);
     return p;
 }
 
@@ -116,15 +114,9 @@ void trl_slab_free(void *p, size_t size)
     if (size == 0)
         size = 1;
     munmap(p, size);
-    atomic_fetch_sub(&g_slab_bytes, size);
 }
 
 uint64_t trl_alloc_calls(void)
 {
     return atomic_load(&g_calls);
-}
-
-size_t trl_slab_bytes(void)
-{
-    return atomic_load(&g_slab_bytes);
 }

@@ -27,7 +27,6 @@ void *trl_slab_new(size_t size);
 void trl_slab_free(void *p, size_t size);
 
 uint64_t trl_alloc_calls(void); /* allocations and slabs so far, this process */
-size_t trl_slab_bytes(void);    /* bytes in live slabs */
 
 /* n * size, or SIZE_MAX on overflow (which no allocator grants). */
 size_t trl_size_mul(size_t n, size_t size);

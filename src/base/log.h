@@ -7,7 +7,6 @@
  * all; with more than one rank a line starts with "[rank R/W host]". A progress bar that owns the last
  * terminal line registers itself so that messages do not run into it.
  */
-#include <stdbool.h>
 
 enum trl_log_level { TRL_LOG_DEBUG, TRL_LOG_INFO, TRL_LOG_WARN, TRL_LOG_ERROR, TRL_LOG_MAX_ };
 
@@ -16,15 +15,6 @@ void trl_log_set_level(enum trl_log_level least);
 void trl_log(enum trl_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define trl_info(...) trl_log(TRL_LOG_INFO, __VA_ARGS__)
 #define trl_warn(...) trl_log(TRL_LOG_WARN, __VA_ARGS__)
-/* The same warning at most once in a process (by its format). */
-#define trl_warn_once(...)                                                                         \
-    do {                                                                                           \
-        static bool trl_warned_;                                                                   \
-        if (!trl_warned_) {                                                                        \
-            trl_warned_ = true;                                                                    \
-            trl_warn(__VA_ARGS__);                                                                 \
-        }                                                                                          \
-    } while (0)
 /* Called around each message: erase the bar / draw it again. NULL: none. */
 void trl_log_set_bar(void (*erase)(void *), void (*draw)(void *), void *ctx);
 

@@ -42,7 +42,6 @@ struct trl_comm_ops {
     int (*allreduce_start)(struct trl_comm *c, void *buf, size_t n, enum trl_dtype dtype,
         float scale, struct trl_comm_request **ret, struct trl_err *err);
     int (*wait)(struct trl_comm *c, struct trl_comm_request *r, struct trl_err *err);
-    void (*abort)(struct trl_comm *c, int exit_code); /* ends all ranks, does not return */
     void (*close)(struct trl_comm *c);
 };
 enum trl_comm_op { TRL_COMM_SUM, TRL_COMM_MAX, TRL_COMM_MIN };

@@ -221,12 +221,6 @@ void trl__mpi_abort_job(int exit_code)
     MPI_Abort(MPI_COMM_WORLD, exit_code);
 }
 
-static void mpi_abort(struct trl_comm *c, int exit_code)
-{
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
-    _exit(exit_code);
-}
-
 struct trl__node *trl__mpi_node(struct trl_comm *c)
 {
     return c->impl ? &((struct mpi_impl *)c->impl)->node : NULL;
@@ -267,7 +261,6 @@ static const struct trl_comm_ops mpi_ops = {
     .barrier = mpi_barrier,
     .allreduce_start = mpi_start,
     .wait = mpi_wait,
-    .abort = mpi_abort,
     .close = mpi_close,
 };
 

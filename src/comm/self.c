@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm.h"
@@ -59,11 +58,6 @@ static int self_wait(struct trl_comm *c, struct trl_comm_request *r, struct trl_
     return 0;
 }
 
-static void self_abort(struct trl_comm *c, int exit_code)
-{
-    exit(exit_code);
-}
-
 static void self_close(struct trl_comm *c)
 {
 }
@@ -77,7 +71,6 @@ static const struct trl_comm_ops self_ops = {
     .barrier = self_barrier,
     .allreduce_start = self_start,
     .wait = self_wait,
-    .abort = self_abort,
     .close = self_close,
 };
 

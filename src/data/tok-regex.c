@@ -324,7 +324,7 @@ int trl__regex_next(struct tok_finder *f, size_t *ret_b, size_t *ret_e, struct t
         }
         const PCRE2_SIZE *o = pcre2_get_ovector_pointer(f->s->match);
         size_t b = o[0], e = o[1];
-        if (b > e) /* \K inside a look-ahead */
+        if (b > e || b < f->pos) /* \K inside a look-around */
             return trl_fail(err, TRL_E_DATA, "%s: a pattern matched backwards", f->s->t->origin);
         if (b == e && f->had_match &&
             f->last_end == e) { /* no empty match right behind the last one */

@@ -382,7 +382,6 @@ int tpl_dict_find(struct tpl_render *r, struct tpl_dict *d, const struct tpl_val
 int tpl_dict_load(struct tpl_render *r, struct tpl_dict *d);
 int tpl_seq_load(struct tpl_render *r, struct tpl_seq *s);
 int tpl_from_json(struct tpl_render *r, const json_t *j, struct tpl_value *ret);
-int tpl_from_utf8(struct tpl_render *r, unsigned cp, struct tpl_value *ret);
 
 bool tpl_is_seq(const struct tpl_value *v); /* u.seq */
 bool tpl_is_num(const struct tpl_value *v); /* bool, int, float */

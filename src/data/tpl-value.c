@@ -115,13 +115,6 @@ int tpl_str_take_buf(struct tpl_render *r, struct trl_str *s, struct tpl_value *
     return rc;
 }
 
-int tpl_from_utf8(struct tpl_render *r, unsigned cp, struct tpl_value *ret)
-{
-    struct trl_str s = {0};
-    trl_str_put_utf8(&s, cp);
-    return tpl_str_take_buf(r, &s, ret);
-}
-
 /* a + b. Longer texts get a buffer with room, so that building a text piece by piece copies each
  * byte a few times only. */
 int tpl_str_concat(struct tpl_render *r, const struct tpl_value *a, const struct tpl_value *b,

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 
 /* Elements [begin, end) of the slab; a bucket is a few runs (one, unless frozen parameters lie
  * between). */
@@ -24,8 +23,6 @@ struct trl_exchange {
     int next_run, n_started;
     int rc;
     struct trl_err err; /* of a start inside backward */
-    size_t bytes;
-    double waited;
 };
 
 /* Order of completion; inside one number from the end of the slab to its start, as backward walks
@@ -99,8 +96,6 @@ int trl_exchange_new(struct trl_exchange **ret, struct trl_comm *c, struct trl_p
         else
             add_param(x, sorted[i], &elems, limit);
     }
-    for (int i = 0; i < x->n_runs; i++)
-        x->bytes += (size_t)(x->runs[i].end - x->runs[i].begin) * esize;
 out:
     trl_free(sorted);
     if (rc)
@@ -154,7 +149,6 @@ int trl_exchange_finish(struct trl_exchange *x, struct trl_err *err)
 {
     if (!x->active)
         return 0;
-    double start = trl_clock_now();
     start_until(x, x->n_ready);
     int rc = x->rc;
     if (rc && err)
@@ -165,21 +159,10 @@ int trl_exchange_finish(struct trl_exchange *x, struct trl_err *err)
             rc = bad;
     }
     x->active = false;
-    x->waited += trl_clock_now() - start;
     return rc;
 }
 
 int trl_exchange_n_buckets(const struct trl_exchange *x)
 {
     return x->n_buckets;
-}
-
-size_t trl_exchange_bytes(const struct trl_exchange *x)
-{
-    return x->bytes;
-}
-
-double trl_exchange_wait_seconds(const struct trl_exchange *x)
-{
-    return x->waited;
 }

@@ -34,10 +34,6 @@ void trl_exchange_ready(void *ctx, int order);
  * trl_comm_die. */
 int trl_exchange_finish(struct trl_exchange *x, struct trl_err *err);
 
-/* Facts for logs and tests. */
 int trl_exchange_n_buckets(const struct trl_exchange *x);
-size_t trl_exchange_bytes(const struct trl_exchange *x); /* of one exchange */
-double trl_exchange_wait_seconds(
-    const struct trl_exchange *x); /* spent in finish so far: what was not overlapped */
 
 #endif

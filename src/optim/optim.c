@@ -155,11 +155,6 @@ void trl_optim_free(struct trl_optim *o)
     trl_free(o);
 }
 
-enum trl_optim_kind trl_optim_get_kind(const struct trl_optim *o)
-{
-    return o->rule.kind;
-}
-
 int64_t trl_optim_steps(const struct trl_optim *o)
 {
     return o->step;

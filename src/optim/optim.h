@@ -53,7 +53,6 @@ double trl_optim_clip_coef(const struct trl_optim *o, double norm);
 /* One step with gradients grad_scale * g (clip coefficient times 1/loss scale). Gradients are not cleared. */
 int trl_optim_step(struct trl_optim *o, double lr, double grad_scale, struct trl_err *err);
 
-enum trl_optim_kind trl_optim_get_kind(const struct trl_optim *o);
 int64_t trl_optim_steps(const struct trl_optim *o); /* done so far */
 
 /* State in one safetensors file: tensors "exp_avg.<parameter>", "exp_avg_sq.<parameter>" ... in the parameters' shapes, so that
