@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/str.h"
 #include "comm/comm-mpi.h"
 #include "job/job.h"
 
@@ -55,7 +56,8 @@ int trl_comm_agree(struct trl_comm *c, int rc, struct trl_err *err)
         char host[64] = "unknown";
         if (gethostname(host, sizeof(host) - 1) != 0)
             memcpy(host, "unknown", sizeof("unknown"));
-        trl_err_prefix(&said, rc, "rank %d on %s", c->rank, host);
+        if (!trl_starts_with(said.text, "rank ")) /* agreed on before, in a part of the part */
+            trl_err_prefix(&said, rc, "rank %d on %s", c->rank, host);
     }
     bad = c->ops->bcast(c, &said, sizeof(said), (int)first, err);
     if (bad)

@@ -60,8 +60,9 @@ void trl_comm_close(struct trl_comm *c);
  * filled on all ranks. */
 int trl_comm_agree(struct trl_comm *c, int rc, struct trl_err *err);
 
-/* Start this program again under mpirun with n processes (exec; returns only on failure). */
-int trl_comm_exec_mpirun(int n, char **argv, struct trl_err *err);
+/* Start this program again under mpirun with n processes and wait. *ret_code: its exit code. SIGTERM, SIGINT, SIGHUP and SIGUSR1
+ * reach the ranks as SIGUSR1 (stop with a checkpoint); a second one ends them. */
+int trl_comm_run_mpirun(int n, char **argv, int *ret_code, struct trl_err *err);
 
 /* The watch: a table in shared memory with pid, rank, step and a "failed" text of each local rank.
  * When a rank dies (kill -9) or reports a failure, the others end within 10 s with one message that

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -53,7 +57,84 @@ static enum mpi_kind ask_kind(const char *mpirun)
     return kind;
 }
 
-int trl_comm_exec_mpirun(int n, char **argv, struct trl_err *err)
+/* ---- the launcher's process ---- */
+
+static volatile sig_atomic_t g_child, g_asked;
+
+/* mpirun answers SIGTERM and SIGINT by killing its ranks within a second. SIGUSR1 it hands to them, and they end with a
+ * checkpoint. Who asks twice means it. */
+static void pass_on(int sig)
+{
+    (void)sig;
+    int saved = errno;
+    if (g_child > 0)
+        kill((pid_t)g_child, g_asked ? SIGTERM : SIGUSR1);
+    g_asked = 1;
+    errno = saved;
+}
+
+static const int passed[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
+enum { N_PASSED = sizeof(passed) / sizeof(passed[0]) };
+
+/* The child: a group of its own, so that the terminal's Ctrl-C reaches us alone; it dies with us. */
+static void __attribute__((noreturn)) become(char **v, pid_t parent, const sigset_t *mask, int report)
+{
+    int null = open("/dev/null", O_RDONLY);
+    if (null >= 0)
+        dup2(null, 0); /* a group in the background may not read the terminal */
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(1);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execv(v[0], v);
+    int e = errno;
+    ssize_t n = write(report, &e, sizeof(e));
+    (void)n;
+    _exit(127);
+}
+
+/* Start v, hand on signals, wait. *ret_code: its exit code. */
+static int run_and_wait(char **v, int *ret_code, struct trl_err *err)
+{
+    sigset_t block, old;
+    int report[2], status = 0, e = 0;
+    if (pipe2(report, O_CLOEXEC) != 0)
+        return trl_fail_errno(err, "cannot start", v[0]);
+    sigemptyset(&block);
+    for (int i = 0; i < N_PASSED; i++)
+        sigaddset(&block, passed[i]);
+    sigprocmask(SIG_BLOCK, &block, &old);
+    g_asked = 0;
+    pid_t self = getpid(), pid = fork();
+    if (pid == 0)
+        become(v, self, &old, report[1]);
+    close(report[1]);
+    if (pid > 0) {
+        struct sigaction sa = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+        g_child = pid;
+        for (int i = 0; i < N_PASSED; i++)
+            sigaction(passed[i], &sa, NULL);
+    } else {
+        e = errno;
+    }
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    if (pid > 0) {
+        if (read(report[0], &e, sizeof(e)) < (ssize_t)sizeof(e))
+            e = 0;
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            ;
+        g_child = 0;
+    }
+    close(report[0]);
+    errno = e;
+    if (e)
+        return trl_fail_errno(err, "cannot start", v[0]);
+    *ret_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return 0;
+}
+
+int trl_comm_run_mpirun(int n, char **argv, int *ret_code, struct trl_err *err)
 {
     static const char *const names[] = {
         "mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich"};
@@ -114,8 +195,7 @@ int trl_comm_exec_mpirun(int n, char **argv, struct trl_err *err)
     v[at] = NULL;
     setenv(guard, "1", 1);
     fflush(NULL);
-    execv(mpirun, v);
-    int rc = trl_fail_errno(err, "cannot start", mpirun);
+    int rc = run_and_wait(v, ret_code, err);
     unsetenv(guard);
     trl_free(v);
     return rc;

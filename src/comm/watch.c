@@ -115,6 +115,15 @@ static void describe_step(int64_t step, char *ret, size_t size)
         snprintf(ret, size, "at step %lld", (long long)step);
 }
 
+/* What ended rank r; after an agreement `what` begins with the rank that had the trouble. */
+static void describe_failure(char *ret, size_t size, const struct trl__node_rank *r, const char *when, const char *what)
+{
+    if (strncmp(what, "rank ", 5) == 0)
+        snprintf(ret, size, "failed %s: %s", when, what);
+    else
+        snprintf(ret, size, "rank %d on %s failed %s: %s", r->rank, r->host, when, what);
+}
+
 static void check_peers(void)
 {
     struct trl__node *n = g.node;
@@ -125,8 +134,7 @@ static void check_peers(void)
             continue;
         describe_step(atomic_load(&r->step), when, sizeof(when));
         if (atomic_load(&r->failed)) {
-            snprintf(
-                text, sizeof(text), "rank %d on %s failed %s: %s", r->rank, r->host, when, r->text);
+            describe_failure(text, sizeof(text), r, when, r->text);
             speak_and_end(n, g.n_nodes, r->exit_code, text);
         }
         /* `finished` is set before the lock goes: look at the lock first */
@@ -301,6 +309,6 @@ void trl_comm_die(struct trl_comm *c, const struct trl_err *err, int64_t step)
     atomic_store(&r->step, step);
     atomic_store(&r->failed, 1);
     describe_step(step, when, sizeof(when));
-    snprintf(text, sizeof(text), "rank %d on %s failed %s: %s", r->rank, r->host, when, err->text);
+    describe_failure(text, sizeof(text), r, when, err->text);
     speak_and_end(n, c->n_nodes, code, text);
 }

@@ -57,13 +57,21 @@ static bool early_mode(struct trl_run *run, struct trl_config *cfg, int *ret_rc,
     return true;
 }
 
-static int open_ranks(struct trl_run *run, char **argv, struct trl_err *err)
+/* num_processes without a launcher: this process only starts the ranks and waits. *ret_code: theirs; untouched otherwise. */
+static int launch(const struct trl_config *cfg, char **argv, int *ret_code, struct trl_err *err)
+{
+    struct trl_job job;
+    int rc = trl_job_read(&job, err);
+    if (rc == 0 && cfg->num_processes.set && cfg->num_processes.value > 1 && !job.launched)
+        rc = trl_comm_run_mpirun((int)cfg->num_processes.value, argv, ret_code, err);
+    return rc;
+}
+
+static int open_ranks(struct trl_run *run, struct trl_err *err)
 {
     const struct trl_config *cfg = run->cfg;
     struct trl_job job;
     int rc = trl_job_read(&job, err);
-    if (rc == 0 && cfg->num_processes.set && cfg->num_processes.value > 1 && !job.launched)
-        rc = trl_comm_exec_mpirun((int)cfg->num_processes.value, argv, err); /* returns only on failure */
     if (rc == 0)
         rc = trl_comm_open(&run->comm, err);
     if (rc)
@@ -81,7 +89,8 @@ static int together(struct trl_run *run, int (*part)(struct trl_run *, struct tr
     return rc ? rc : trl_comm_agree(&run->comm, part(run, err), err);
 }
 
-static int train(struct trl_run *run, struct trl_config *cfg, int argc, char **argv, struct trl_err *err)
+static int train(struct trl_run *run, struct trl_config *cfg, int argc, char **argv, int *ret_code,
+    struct trl_err *err)
 {
     run->trainer = trl_trainer_find(argv[1], err);
     if (!run->trainer)
@@ -94,7 +103,10 @@ static int train(struct trl_run *run, struct trl_config *cfg, int argc, char **a
     if (early_mode(run, cfg, &rc, err))
         return rc;
     rc = trl_config_require(cfg, err);
-    rc = rc ? rc : open_ranks(run, argv, err);
+    rc = rc ? rc : launch(cfg, argv, ret_code, err);
+    if (rc || *ret_code >= 0)
+        return rc;
+    rc = open_ranks(run, err);
     rc = together(run, trl_run_locate, rc, err);
     rc = together(run, trl_run_open_backend, rc, err);
     rc = together(run, trl_run_open_text, rc, err);
@@ -117,7 +129,7 @@ int main(int argc, char **argv)
     static struct trl_config cfg;
     static struct trl_err err;
     trl_phases_init(&run.phases);
-    int rc = train(&run, &cfg, argc, argv, &err);
+    int code = -1, rc = train(&run, &cfg, argc, argv, &code, &err);
     if (rc && run.comm.rank == 0)
         fprintf(stderr, "trl-train: %s\n", err.text);
     trl_run_close(&run);
@@ -126,5 +138,5 @@ int main(int argc, char **argv)
         perror("trl-train: stdout");
         return 1;
     }
-    return trl_status_exit(rc);
+    return rc == 0 && code >= 0 ? code : trl_status_exit(rc);
 }

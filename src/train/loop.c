@@ -188,6 +188,7 @@ static int open_loop(struct trl_loop *l, struct trl_run *run, struct trl_err *er
         .run = run,
         .cfg = cfg,
         .accumulation = cfg->gradient_accumulation_steps,
+        .step_begun = -1,
         .pad_multiple = cfg->pad_to_multiple_of.set ? cfg->pad_to_multiple_of.value : 0,
     };
     int rc = trl_comm_agree(&run->comm, open_parts(l, err), err);
@@ -467,7 +468,7 @@ int trl_run_train(struct trl_run *run, struct trl_err *err)
         rc = trl_facts_summary(&l, seconds, err);
 out:
     if (rc && rc != TRL_E_STOPPED && stepping && run->comm.world > 1)
-        trl_comm_die(&run->comm, err, l.state.global_step + 1);
+        trl_comm_die(&run->comm, err, l.step_begun);
     close_loop(&l);
     return rc;
 }

@@ -45,6 +45,7 @@ struct trl_loop {
     struct trl_metrics *metrics;
     char *output_dir;
     char *resumed_from;          /* checkpoint folder, or NULL */
+    int64_t step_begun;          /* the last one that began; -1: none */
     int64_t start_step;          /* global_step at the start of this process */
     int64_t start_seen;          /* num_input_tokens_seen, likewise */
     bool eval_mode;              /* TRL's model.training is false: the last thing that ran was an evaluation */

@@ -173,7 +173,8 @@ int trl_loop_step(struct trl_loop *l, int64_t epoch, int64_t first, int64_t n, s
 {
     struct trl_run *run = l->run;
     struct trl_norm norm;
-    trl_comm_watch_step(&run->comm, l->state.global_step + 1);
+    l->step_begun = l->state.global_step + 1;
+    trl_comm_watch_step(&run->comm, l->step_begun);
     int rc = count_items(l, epoch, first, n, &norm, err);
     if (rc)
         return rc;

@@ -381,7 +381,9 @@ int main(int argc, char **argv)
     const char *mode = argc > 1 ? argv[1] : "";
     if (strcmp(mode, "exec") == 0 && !getenv("OMPI_COMM_WORLD_SIZE") && !getenv("PMI_SIZE")) {
         char *args[] = {argv[0], (char *)"place", NULL};
-        trl_comm_exec_mpirun(3, args, &err);
+        int code;
+        if (trl_comm_run_mpirun(3, args, &code, &err) == 0)
+            return code;
         fprintf(stderr, "FAILED %s\n", err.text);
         return 9;
     }
