@@ -88,7 +88,7 @@ static int start(struct args *a, const char *name)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static int run(const char *name, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static int run(const char *name, const char *fmt, va_list ap)
 {
     static const char base[] = "--model_name_or_path @models/tiny-smollm --dataset_name @data/lm_short.jsonl --use_cpu true "
         "--bf16 false --learning_rate 1e-3 --num_threads 1 --logging_steps 1 --save_strategy no --max_steps 6 --report_to none";
