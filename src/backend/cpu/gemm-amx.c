@@ -157,13 +157,14 @@ static void micro(int64_t k, const void *a, const void *b, float *c, int64_t ldc
         _tile_zero(2);
         _tile_zero(3);
     }
+    /* A panel of A passes through once for each panel of B, which should stay in the first-level cache. */
     for (int64_t p = 0; p < k; p += STEP, pa += 2 * TILE, pb += 2 * TILE) {
-        _tile_loadd(4, pa, 64);
+        _tile_stream_loadd(4, pa, 64);
         _tile_loadd(6, pb, 64);
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, pb + TILE, 64);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, pa + TILE, 64);
+        _tile_stream_loadd(5, pa + TILE, 64);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
