@@ -89,8 +89,9 @@ int trl_metrics_add_token_speed(json_t *record, const char *split, double second
 struct trl_summary {
     int64_t steps, tokens;
     double seconds;              /* training, start-up excluded */
-    bool has_eval;               /* evaluation losses before/after, else the first and last logged training loss */
-    double loss_before, loss_after;
+    bool has_eval;               /* the losses are of evaluations, else the first and last logged training loss */
+    bool eval_before;            /* the first evaluation was before the first step */
+    double loss_before, loss_after; /* NaN: not known */
     double flops;                /* of the matmuls of all steps, all ranks; 0: unknown */
     double peak_flops;           /* measured matmul peak, all ranks, FLOP/s; 0: not measured */
     int64_t peak_bytes;          /* largest resident set of a rank */

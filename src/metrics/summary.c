@@ -58,7 +58,7 @@ void trl_summary_put(struct trl_str *out, const struct trl_summary *s)
     trl_str_putc(out, '\n');
     if (s->steps > 0 && !isnan(s->loss_before) && !isnan(s->loss_after))
         trl_str_printf(out, "  loss       %.4f -> %.4f (%s)\n", s->loss_before, s->loss_after,
-            s->has_eval ? "evaluation, before and after" : "training, first and last logged");
+            s->has_eval ? (s->eval_before ? "evaluation, before and after" : "evaluation, first and last") : "training, first and last logged");
     if (s->seconds > 0 && s->tokens > 0) {
         trl_str_printf(out, "  speed      %.0f tokens/s", (double)s->tokens / s->seconds);
         if (s->flops > 0)

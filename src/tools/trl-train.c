@@ -134,7 +134,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "trl-train: %s\n", err.text);
     trl_run_close(&run);
     trl_config_release(&cfg);
-    if (fflush(stdout) != 0 && rc == 0) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
         perror("trl-train: stdout");
         return 1;
     }

@@ -100,6 +100,7 @@ int trl_facts_summary(struct trl_loop *l, double seconds, struct trl_err *err)
         .tokens = l->tokens,
         .seconds = seconds,
         .has_eval = l->has_eval_loss,
+        .eval_before = l->cfg->eval_on_start,
         .loss_before = l->has_eval_loss ? l->first_eval_loss : l->first_loss,
         .loss_after = l->has_eval_loss ? l->last_eval_loss : l->last_loss,
         .flops = measure ? step_flops(l) : 0,

@@ -90,13 +90,22 @@ static int count_steps(struct trl_loop *l, struct trl_err *err)
     return 0;
 }
 
+/* One process makes no batch of more rows than there are; several complete theirs by going round. */
+static int64_t batch_rows(const struct trl_dataset *d, int64_t batch_size, int world)
+{
+    int64_t n = trl_dataset_n_rows(d);
+    return world == 1 && n < batch_size ? n : batch_size;
+}
+
 static int reserve_batches(struct trl_loop *l, struct trl_model_capacity *ret_cap, struct trl_err *err)
 {
     struct trl_run *run = l->run;
-    int64_t rows = l->cfg->per_device_train_batch_size, tokens, docs, max_len = trl_dataset_max_len(run->train_data);
+    int64_t rows = batch_rows(run->train_data, l->cfg->per_device_train_batch_size, run->comm.world);
+    int64_t tokens, docs, max_len = trl_dataset_max_len(run->train_data);
     trl_batch_bound(run->train_data, rows, &tokens, &docs);
     if (run->eval_data) {
-        int64_t t, d, len = trl_dataset_max_len(run->eval_data), b = l->cfg->per_device_eval_batch_size;
+        int64_t t, d, len = trl_dataset_max_len(run->eval_data);
+        int64_t b = batch_rows(run->eval_data, l->cfg->per_device_eval_batch_size, run->comm.world);
         trl_batch_bound(run->eval_data, b, &t, &d);
         tokens = t > tokens ? t : tokens;
         docs = d > docs ? d : docs;
@@ -199,6 +208,7 @@ static int open_loop(struct trl_loop *l, struct trl_run *run, struct trl_err *er
     trl_meter_init(&run->train_meter, cfg->logging_nan_inf_filter, l->state.global_step);
     trl_meter_init(&run->eval_meter, cfg->logging_nan_inf_filter, l->state.global_step);
     l->last_log_step = l->state.global_step;
+    l->first_loss = l->last_loss = NAN;
     trl_phases_mark(&run->phases, "prepare");
     return rc;
 }

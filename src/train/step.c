@@ -147,7 +147,7 @@ static int update(struct trl_loop *l, struct trl_err *err)
     bool finite = isfinite(norm);
     if (!finite && !l->scaler.enabled)
         return trl_fail(err, TRL_E_NUMERIC,
-            "gradient norm is %s at step %lld: the weights were not changed; the last checkpoint is good. Lower learning_rate or "
+            "gradient norm is %s at step %lld: the weights were not changed, and earlier checkpoints are good. Lower learning_rate or "
             "check the data", isnan(norm) ? "NaN" : "infinite", (long long)l->state.global_step + 1);
     int64_t step = l->state.global_step;
     l->learning_rate = trl_schedule_lr(&l->schedule, step - l->skipped);

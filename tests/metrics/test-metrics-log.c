@@ -419,7 +419,7 @@ static void test_summary(void **state)
     (void)state;
     struct trl_str out = {0};
     struct trl_phases p = {.n = 3, .items = {{"model", 1, 1}, {"forward", 30, 20}, {"data", 0.1, 20}}};
-    struct trl_summary s = {.steps = 20, .tokens = 20480, .seconds = 30, .has_eval = true, .loss_before = 2.5,
+    struct trl_summary s = {.steps = 20, .tokens = 20480, .seconds = 30, .has_eval = true, .eval_before = true, .loss_before = 2.5,
         .loss_after = 1.25, .flops = 30e9 * 30, .peak_flops = 60e9, .peak_bytes = 1 << 30, .phases = &p, .output_dir = "out"};
     trl_summary_put(&out, &s);
     assert_string_equal(trl_str_get(&out),
