@@ -77,6 +77,9 @@ static int start(struct args *a, const char *name)
         dup2(in, 0);
         dup2(out, 1);
         dup2(out, 2);
+        for (int i = 0; i < a->n; i++)
+            if (strcmp(a->v[i], "--num_processes") == 0)
+                setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* Open MPI keeps some memory */
         execv(g_train, a->v);
         _exit(127);
     }
@@ -93,12 +96,12 @@ __attribute__((format(printf, 2, 0))) static int run(const char *name, const cha
     static const char base[] = "--model_name_or_path @models/tiny-smollm --dataset_name @data/lm_short.jsonl --use_cpu true "
         "--bf16 false --learning_rate 1e-3 --num_threads 1 --logging_steps 1 --save_strategy no --max_steps 6 --report_to none";
     struct args a = {0};
-    char line[2048];
+    char line[2048], out[128];
     vsnprintf(line, sizeof(line), fmt, ap);
     add_line(&a, "trl-train sft");
     add_line(&a, base);
-    add_line(&a, "--output_dir");
-    add(&a, trl_asprintf("@out/%s", name), strlen(name) + 5);
+    snprintf(out, sizeof(out), "--output_dir @out/%s", name);
+    add_line(&a, out);
     add_line(&a, line);
     int code = start(&a, name);
     for (int i = 0; i < a.n; i++)
@@ -123,8 +126,9 @@ void train_run(const char *name, const char *fmt, ...)
     va_end(ap);
     if (code == 0)
         return;
-    char *text = train_run_text(name, ".log", NULL);
-    fail_msg("run %s (%s) ended with %d: %s", name, fmt, code, text);
+    size_t len;
+    char *text = train_run_text(name, ".log", &len);
+    fail_msg("run %s (%s) ended with %d: %s", name, fmt, code, text + (len > 2000 ? len - 2000 : 0)); /* does not return */
 }
 
 /* ---- what it left ---- */

@@ -6,6 +6,13 @@
 
 #include <jansson.h>
 
+/* Tests of several ranks need a build with MPI. */
+#define train_run_needs_ranks()                                                                                                     \
+    do {                                                                                                                            \
+        if (!TRAIN_RUN_RANKS)                                                                                                       \
+            trl_test_skip("built without MPI");                                                                                     \
+    } while (0)
+
 /* The program under test and a scratch folder that goes at exit. Returns 99 on bad arguments. */
 int train_run_init(int argc, char **argv);
 /* Path in the scratch folder; free it with trl_free. */
