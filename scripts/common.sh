@@ -7,13 +7,13 @@ say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
 apt_packages="gcc libc6-dev meson ninja-build pkg-config libyaml-dev libjansson-dev libpcre2-dev libutf8proc-dev \
-zlib1g-dev libzstd-dev libhwloc-dev libopenmpi-dev openmpi-bin libdnnl-dev libcmocka-dev"
+zlib1g-dev libzstd-dev libhwloc-dev libopenmpi-dev openmpi-bin libcmocka-dev"
 dnf_packages="gcc meson ninja-build pkgconf-pkg-config libyaml-devel jansson-devel pcre2-devel utf8proc-devel \
-zlib-devel libzstd-devel hwloc-devel openmpi-devel onednn-devel libcmocka-devel"
-spack_packages="meson ninja pkgconf libyaml jansson pcre2 utf8proc zlib-ng zstd hwloc openmpi onednn cmocka"
+zlib-devel libzstd-devel hwloc-devel openmpi-devel libcmocka-devel"
+spack_packages="meson ninja pkgconf libyaml jansson pcre2 utf8proc zlib-ng zstd hwloc openmpi cmocka"
 modules="a compiler (gcc or clang), an MPI (openmpi or mpich), hwloc; the rest from Spack or the distribution"
 
-# What a build needs, by what proves that it is there. oneDNN, hwloc, MPI, zstd and cmocka are optional for the build
+# What a build needs, by what proves that it is there. hwloc, MPI, zstd and cmocka are optional for the build
 # but wanted in a complete set-up.
 missing_parts() {
     local missing="" p
@@ -28,7 +28,6 @@ missing_parts() {
         missing="$missing pkg-config"
     fi
     command -v mpirun >/dev/null && command -v mpicc >/dev/null || missing="$missing MPI"
-    printf '#include <dnnl.h>\n' | "${CC:-cc}" -E - >/dev/null 2>&1 || missing="$missing oneDNN"
     echo "$missing"
 }
 

@@ -31,7 +31,7 @@ struct trl_backend {
     void (*weights_changed)(struct trl_backend *be);
     /* Bytes this backend will allocate by itself at most for gemms of this shape with b_is_weight (plan). */
     size_t (*weight_pack_bytes)(struct trl_backend *be, const struct trl_op_gemm *a);
-    /* "AVX-512 + AMX-BF16, oneDNN 2.6 (brgemm:avx512_core_amx)": what really runs, for logs and tests */
+    /* "amx kernels; matrix products: float32 by f32 8x48 zmm, bfloat16 by ...": what really runs, for logs and tests */
     const char *(*describe)(struct trl_backend *be);
     void (*close)(struct trl_backend *be);
     void *impl;
@@ -40,7 +40,6 @@ struct trl_backend {
 struct trl_backend_options {
     const char *name;      /* NULL: the best one; "ref"; "cpu" */
     const char *isa;       /* NULL: the best; "baseline", "avx2", "avx512", "amx": an upper limit */
-    const char *gemm;      /* NULL: the fastest built in; "dnnl", "native" */
     struct trl_pool *pool; /* borrowed */
 };
 /* Errors list the backends that are built in and why others are not. */

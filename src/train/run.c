@@ -27,7 +27,7 @@ int trl_run_open_backend(struct trl_run *run, struct trl_err *err)
     trl_bind_thread(&run->bind, 0);
     if (run->bind.oversubscribed && run->comm.local_rank == 0)
         trl_warn("more threads than cores: %s", run->bind.text);
-    struct trl_backend_options opt = {.name = cfg->backend, .isa = cfg->cpu_isa, .gemm = cfg->gemm, .pool = run->pool};
+    struct trl_backend_options opt = {.name = cfg->backend, .isa = cfg->cpu_isa, .pool = run->pool};
     rc = trl_backend_open(&run->be, &opt, err);
     trl_phases_mark(&run->phases, "backend");
     return rc;

@@ -45,7 +45,7 @@ struct trl_run {
 
 /* Where the model is (hub names are looked up in the cache). */
 int trl_run_locate(struct trl_run *run, struct trl_err *err);
-/* Threads and backend of this rank (num_threads, cpu_isa, gemm options). */
+/* Threads and backend of this rank (num_threads, cpu_isa options). */
 int trl_run_open_backend(struct trl_run *run, struct trl_err *err);
 /* Tokenizer and chat template. */
 int trl_run_open_text(struct trl_run *run, struct trl_err *err);

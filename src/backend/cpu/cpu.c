@@ -2,7 +2,6 @@
 #include "backend/cpu/cpu.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "backend/host.h"
 #include "base/alloc.h"
@@ -88,9 +87,6 @@ int trl_cpu_open(
     int rc = choose_isa(&isa, opt->isa, err);
     if (rc != 0)
         return rc;
-    if (opt->gemm && strcmp(opt->gemm, "native"))
-        return trl_fail(err, TRL_E_UNSUPPORTED,
-            "matrix products by '%s' are not built in; allowed: native", opt->gemm);
     struct trl_backend *be = trl_calloc(1, sizeof(*be));
     struct trl_cpu_impl *impl = trl_calloc(1, sizeof(*impl));
     if (!be || !impl) {
