@@ -146,8 +146,11 @@ int trl_comm_run_mpirun(int n, char **argv, int *ret_code, struct trl_err *err)
         "(meson setup -Dmpi=enabled)",
         n);
 #endif
-    if (n < 1)
-        return trl_fail(err, TRL_E_RANGE, "cannot start %d processes", n);
+    /* a slip of the finger must not bring a login node down; 16 a core is far beyond what is of use */
+    long cores = sysconf(_SC_NPROCESSORS_ONLN), most = cores > 0 ? 16 * cores : 16;
+    if (n < 1 || n > most)
+        return trl_fail(err, TRL_E_RANGE,
+            "num_processes: %d processes cannot be started on this machine; 1 to %ld are allowed with its %ld cores", n, most, cores);
     if (getenv(guard))
         return trl_fail(err, TRL_E_COMM,
             "mpirun started this program for %d processes, but left no rank in its environment: is "
