@@ -110,7 +110,8 @@ int trl_facts_summary(struct trl_loop *l, double seconds, struct trl_err *err)
         .phases = &run->phases,
         .output_dir = l->output_dir,
     };
-    trl_metrics_status(l->metrics, NULL);
+    trl_metrics_close(l->metrics); /* the bar leaves the terminal */
+    l->metrics = NULL;
     trl_summary_print(&s);
     return 0;
 }
