@@ -109,7 +109,7 @@ int trl_model_locate(const char *path, const char *revision, char **ret, struct 
     }
     if (trl_path_exists(path)) {
         if (!trl_gguf_is_file(path))
-            return trl_fail(err, TRL_E_UNSUPPORTED, "model file %s is not in GGUF format", path);
+            return trl_fail(err, TRL_E_UNSUPPORTED, "model_name_or_path: the file %s is not in GGUF format; of a model in Hugging Face layout, name the folder", path);
         *ret = trl_strdup(path);
         return *ret ? 0 : trl_fail_nomem(err, strlen(path), "a path");
     }
