@@ -145,6 +145,8 @@ int trl_model_weights_changed(struct trl_model *m, bool copies_done, struct trl_
 
 /* NEFTune: uniform noise alpha/sqrt(len*hidden) on embeddings of training forwards. 0: off. */
 void trl_model_set_neftune(struct trl_model *m, double alpha, uint64_t seed);
+/* The noise comes from torch's global generator, of which others take words, too: leave out as many. */
+void trl_model_skip_noise(struct trl_model *m, int words);
 /* State of the model's own random numbers (dropout, NEFTune), saved in checkpoints: opaque words. */
 enum { TRL_MODEL_RNG_WORDS = 640 };
 void trl_model_get_rng(const struct trl_model *m, uint64_t ret[TRL_MODEL_RNG_WORDS]);

@@ -11,6 +11,12 @@ void trl_model_set_neftune(struct trl_model *m, double alpha, uint64_t seed)
     trl_mt_seed(&m->mt, seed);
 }
 
+void trl_model_skip_noise(struct trl_model *m, int words)
+{
+    for (int i = 0; i < words; i++)
+        trl_mt_next(&m->mt);
+}
+
 /* One padded row of torch's noise tensor [rows, L, H]: drawn in order, also for pads, which are not
  * here. */
 static void noise_row(

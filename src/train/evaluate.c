@@ -55,6 +55,7 @@ int trl_loop_evaluate(struct trl_loop *l, json_t **ret, struct trl_err *err)
     double start = trl_clock_now(), loss = 0, weight = 0;
     int width = run->trainer->n_sums + N_EVAL_SUMS;
     int64_t n = trl_sampler_batches(l->eval_sampler);
+    trl_model_skip_noise(run->model, TRL_LOADER_WORDS);
     memset(l->eval_sums, 0, (size_t)(n * width) * sizeof(double));
     for (int64_t i = 0; i < n; i++) {
         int rc = eval_micro(l, i, n, l->eval_sums + i * width, err);

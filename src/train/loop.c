@@ -386,6 +386,8 @@ static int stop_with_checkpoint(struct trl_loop *l, bool saved, struct trl_err *
 /* 1 in *ret_stop: the last step is done. */
 static int run_epoch(struct trl_loop *l, int64_t epoch, int64_t first_update, bool *ret_stop, struct trl_err *err)
 {
+    if (first_update == 0)
+        trl_model_skip_noise(l->run->model, TRL_LOADER_WORDS);
     for (int64_t u = first_update; u < l->updates_per_epoch && !*ret_stop; u++) {
         int64_t first = u * l->accumulation, n = l->micro_per_epoch - first;
         if (n > l->accumulation)

@@ -17,6 +17,9 @@
 /* In l->sums behind the micro-steps' own: what belongs to the whole step. */
 enum trl_step_sum { TRL_STEP_TOKENS, TRL_STEP_SEEN, TRL_STEP_ELEMENTS, TRL_STEP_STOP, TRL_STEP_SUMS };
 
+/* A PyTorch data loader takes a 64-bit seed from the global generator whenever it starts: for each epoch and evaluation. */
+enum { TRL_LOADER_WORDS = 2 };
+
 /* What is due after a step (transformers' TrainerControl). */
 struct trl_due {
     bool log, evaluate, save, stop;
